@@ -7,9 +7,12 @@
 
 #include "base/error.h"
 
+#define TB_ALIGN 64				/* a cache line, a vector register */
+
 /* All return NULL when memory is gone; n * size is checked. owns: the caller, tb_free. thread: any. */
 extern void *tb_malloc(size_t bytes) __attribute__((malloc));
 extern void *tb_calloc(size_t n, size_t size) __attribute__((malloc));
+extern void *tb_malloc_aligned(size_t bytes) __attribute__((malloc));	/* at TB_ALIGN bytes */
 extern void *tb_realloc(void *pointer, size_t bytes) TB_MUST_CHECK;
 extern void *tb_realloc_array(void *pointer, size_t n, size_t size) TB_MUST_CHECK;
 extern char *tb_strdup(const char *text);

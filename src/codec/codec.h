@@ -41,6 +41,7 @@ typedef struct TbCodecOut
 	size_t		len;			/* exact: its size */
 	TbBuf	   *grow;			/* not exact: a scratch buffer to fill, len set by the codec */
 	size_t		limit;			/* not exact: cap in bytes */
+	TbScratch  *scratch;		/* the decoding thread's (borrowed): contexts and work space of the codec */
 } TbCodecOut;
 
 typedef struct TbCodec
@@ -58,6 +59,17 @@ typedef struct TbCodec
 	TbStatus	(*decode_array) (const void *state, const uint8_t *src, uint8_t *dst, TbError *err);
 	/* Byte codecs. */
 	TbStatus	(*decode_bytes) (const void *state, const uint8_t *src, size_t src_len, TbCodecOut *out, TbError *err);
+
+	/* What follows may be left out (NULL, false). */
+
+	/* True where decoding changes nothing: the step is skipped. */
+	bool		(*is_identity) (const void *state);
+
+	/* Byte codecs that only wrap their bytes: check, then tell where the decoded bytes lie inside src, so that
+	 * none is copied. Used in place of decode_bytes. */
+	TbStatus	(*decode_view) (const void *state, const uint8_t *src, size_t src_len, size_t *offset, size_t *len,
+								TbError *err);
+	bool		in_place;		/* array codecs: decode_array may be called with src == dst */
 } TbCodec;
 
 /* NULL: not known. */
