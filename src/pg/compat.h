@@ -1,0 +1,57 @@
+/*
+ * Differences between PostgreSQL majors, the only place that looks at PG_VERSION_NUM. Each shim names the
+ * release that makes it unnecessary and goes with it. Floor: 15.
+ */
+#ifndef TBPG_COMPAT_H
+#define TBPG_COMPAT_H
+
+#include "postgres.h"
+
+#include "catalog/pg_class.h"
+#include "catalog/pg_foreign_data_wrapper.h"
+#include "catalog/pg_foreign_server.h"
+#include "utils/acl.h"
+
+#if PG_VERSION_NUM < 150000
+#error "tensorbank needs PostgreSQL 15 or newer"
+#endif
+
+/* 16: one object_aclcheck for every kind of object. */
+#if PG_VERSION_NUM < 160000
+#define tbpg_fdw_aclcheck(oid, role, mode) pg_foreign_data_wrapper_aclcheck(oid, role, mode)
+#define tbpg_server_aclcheck(oid, role, mode) pg_foreign_server_aclcheck(oid, role, mode)
+#define tbpg_class_ownercheck(oid, role) pg_class_ownercheck(oid, role)
+#else
+#define tbpg_fdw_aclcheck(oid, role, mode) object_aclcheck(ForeignDataWrapperRelationId, oid, role, mode)
+#define tbpg_server_aclcheck(oid, role, mode) object_aclcheck(ForeignServerRelationId, oid, role, mode)
+#define tbpg_class_ownercheck(oid, role) object_ownercheck(RelationRelationId, oid, role)
+#endif
+
+/* 16: the planner's RangeTblEntry lost checkAsUser to RTEPermissionInfo; RelOptInfo.userid is the effective one. */
+#if PG_VERSION_NUM < 160000
+#define tbpg_scan_userid(estate, rte) ((rte)->checkAsUser)
+#else
+#define tbpg_scan_userid(estate, rte) \
+	((rte)->perminfoindex == 0 ? InvalidOid : getRTEPermissionInfo((estate)->es_rteperminfos, rte)->checkAsUser)
+#endif
+
+/* 17: create_foreignscan_path takes the restriction clauses of a join. 18: disabled nodes. */
+#if PG_VERSION_NUM >= 180000
+#define tbpg_foreignscan_path(root, rel, rows, startup, total, pathkeys, outer, extra) \
+	create_foreignscan_path(root, rel, NULL, rows, 0, startup, total, pathkeys, outer, extra, NIL, NIL)
+#elif PG_VERSION_NUM >= 170000
+#define tbpg_foreignscan_path(root, rel, rows, startup, total, pathkeys, outer, extra) \
+	create_foreignscan_path(root, rel, NULL, rows, startup, total, pathkeys, outer, extra, NIL, NIL)
+#else
+#define tbpg_foreignscan_path(root, rel, rows, startup, total, pathkeys, outer, extra) \
+	create_foreignscan_path(root, rel, NULL, rows, startup, total, pathkeys, outer, extra, NIL)
+#endif
+
+/* 17: WaitEventSets belong to resource owners. A persistent one names none. */
+#if PG_VERSION_NUM < 170000
+#define tbpg_create_wait_set(n) CreateWaitEventSet(TopMemoryContext, n)
+#else
+#define tbpg_create_wait_set(n) CreateWaitEventSet(NULL, n)
+#endif
+
+#endif
