@@ -1,6 +1,6 @@
 /*
- * TbBuf: reference-counted bytes. Network and file bytes land here, decoded chunks are cached here. The
- * count is atomic; the bytes are written before the buffer is shared and never after.
+ * TbBuf: reference-counted bytes. Network and file bytes land here, decoded chunks are cached
+ * here. The count is atomic; the bytes are written before the buffer is shared and never after.
  */
 #ifndef TB_BASE_BUF_H
 #define TB_BASE_BUF_H
@@ -20,8 +20,12 @@ extern TbBuf *tb_buf_new(size_t cap);
 extern TbBuf *tb_buf_ref(TbBuf *buf);
 extern void tb_buf_unref(TbBuf *buf);	/* NULL allowed */
 
-/* Append, growing up to max_len bytes in all (then LIMIT). errors: NOMEM, LIMIT. Only before sharing. */
-extern TbStatus tb_buf_append(TbBuf *buf, const void *bytes, size_t n, size_t max_len) TB_MUST_CHECK;
+/*
+ * Append, growing up to max_len bytes in all (then LIMIT). errors: NOMEM, LIMIT. Only before
+ * sharing.
+ */
+extern TbStatus tb_buf_append(TbBuf *buf, const void *bytes, size_t n, size_t max_len)
+	TB_MUST_CHECK;
 extern TbStatus tb_buf_reserve(TbBuf *buf, size_t cap) TB_MUST_CHECK;
 
 /* printf onto the end (not NUL-counted), for building text. */

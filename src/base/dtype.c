@@ -113,8 +113,9 @@ tb_float_to_half(float value)
 		return sign | 0x7c00;
 	if (magnitude < 0x33000000)		/* below half of the smallest subnormal */
 		return sign;
-	if (magnitude >= 0x38800000)	/* normal: rebias; a carry walks into the exponent as it should */
+	if (magnitude >= 0x38800000)
 	{
+		/* normal: rebias; a carry of the rounding walks into the exponent, as it should */
 		shift = 13;
 		half = (magnitude - 0x38000000) >> shift;
 		significand = magnitude;

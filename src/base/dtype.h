@@ -1,5 +1,6 @@
 /*
- * Element types. In memory every element is in the machine's byte order; a bool is one byte, 0 or 1.
+ * Element types. In memory every element is in the machine's byte order; a bool is one byte, 0 or
+ * 1.
  */
 #ifndef TB_BASE_DTYPE_H
 #define TB_BASE_DTYPE_H

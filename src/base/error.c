@@ -1,7 +1,7 @@
 /*
- * Filling error records. Texts are made safe here, once for all: whatever a server or a file put into an
- * argument, a record holds valid UTF-8 without control characters, cut at a whole character. Raising errors
- * and SQLSTATEs are left to the host.
+ * Filling error records. Texts are made safe here, once for all: whatever a server or a file put
+ * into an argument, a record holds valid UTF-8 without control characters, cut at a whole
+ * character. Raising errors and SQLSTATEs are left to the host.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1			/* one known form of strerror_r, whatever the build's flags */
@@ -44,8 +44,8 @@ copy_clean(char *dst, size_t size, const char *text)
 }
 
 /*
- * Format into dst. The text is built aside, because an argument may point into the record that is filled; a
- * character cut in half at the end is dropped, not shown as '?'.
+ * Format into dst. The text is built aside, because an argument may point into the record that is
+ * filled; a character cut in half at the end is dropped, not shown as '?'.
  */
 static void
 format_clean(char *dst, size_t size, const char *format, va_list args)

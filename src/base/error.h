@@ -1,9 +1,9 @@
 /*
  * Errors are data until their owner raises them.
  *
- * Every engine function that can fail returns a TbStatus and, where the caller wants the words, fills a
- * TbError: a plain record of fixed size that may cross threads and the socket. Only src/pg/error.c turns
- * one into an ereport. Secrets never enter a TbError.
+ * Every engine function that can fail returns a TbStatus and, where the caller wants the words,
+ * fills a TbError: a plain record of fixed size that may cross threads and the socket. Only
+ * src/pg/error.c turns one into an ereport. Secrets never enter a TbError.
  */
 #ifndef TB_BASE_ERROR_H
 #define TB_BASE_ERROR_H
@@ -62,14 +62,20 @@ typedef struct TbError
 #define TB_MUST_CHECK __attribute__((warn_unused_result))
 #define TB_PRINTF(f, a) __attribute__((format(printf, f, a)))
 
-/* Fill err (NULL allowed) anew with code and message; returns code, so "return tb_fail(...)" reads well. */
+/*
+ * Fill err (NULL allowed) anew with code and message; returns code, so "return tb_fail(...)" reads
+ * well.
+ */
 extern TbStatus tb_fail(TbError *err, TbStatus code, const char *format, ...) TB_PRINTF(3, 4);
 
 /* Append to the detail ("; " between parts) or set the hint. err may be NULL. */
 extern void tb_error_detail(TbError *err, const char *format, ...) TB_PRINTF(2, 3);
 extern void tb_error_hint(TbError *err, const char *format, ...) TB_PRINTF(2, 3);
 
-/* Fill err from errno: ENOSPC, EDQUOT -> NO_SPACE; EACCES, EPERM -> DENIED; ENOENT -> NOT_FOUND; ENOMEM; else IO. */
+/*
+ * Fill err from errno: ENOSPC, EDQUOT -> NO_SPACE; EACCES, EPERM -> DENIED; ENOENT -> NOT_FOUND;
+ * ENOMEM; else IO.
+ */
 extern TbStatus tb_fail_errno(TbError *err, int sys_errno, const char *doing, const char *object);
 
 extern void tb_error_clear(TbError *err);

@@ -39,7 +39,10 @@ tb_sha256_add(TbSha256 *sha, const void *bytes, size_t len)
 		sha->failed = true;
 }
 
-/* Lower-case hex of all that was added; the empty text, which is no digest, if OpenSSL refused. Frees sha. */
+/*
+ * Lower-case hex of all that was added; the empty text, which is no digest, if OpenSSL refused.
+ * Frees sha.
+ */
 void
 tb_sha256_finish(TbSha256 *sha, char hex[65])
 {

@@ -1,4 +1,7 @@
-/* SHA-256 (content addresses) and a 64-bit mix (keyed permutations, version stamps), over OpenSSL and by hand. */
+/*
+ * SHA-256 (content addresses) and a 64-bit mix (keyed permutations, version stamps), over OpenSSL
+ * and by hand.
+ */
 #ifndef TB_BASE_HASH_H
 #define TB_BASE_HASH_H
 

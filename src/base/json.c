@@ -1,7 +1,7 @@
 /*
- * The view of a parsed document: types, members, numbers. Reading text is in json_parse.c. A document is not
- * changed after parsing, so that any number of threads may look at it (taking and giving up owners, and
- * tb_json_text, belong to one thread at a time).
+ * The view of a parsed document: types, members, numbers. Reading text is in json_parse.c. A
+ * document is not changed after parsing, so that any number of threads may look at it (taking and
+ * giving up owners, and tb_json_text, belong to one thread at a time).
  */
 #include "base/json_internal.h"
 
@@ -107,8 +107,8 @@ tb_json_as_string(const TbJson *value, const char **text)
 }
 
 /*
- * A double counts where it is integral and inside the range. The lower end itself does not count: a text just
- * below it rounds to it.
+ * A double counts where it is integral and inside the range. The lower end itself does not count:
+ * a text just below it rounds to it.
  */
 bool
 tb_json_as_int(const TbJson *value, int64_t *number)
@@ -209,8 +209,8 @@ free_index(TbJson *value, void *index)
 }
 
 /*
- * json-c lists members in order, but finds the n-th only by walking. A large object gets an array of its
- * entries; they stay where they are, since nothing is added any more.
+ * json-c lists members in order, but finds the n-th only by walking. A large object gets an array
+ * of its entries; they stay where they are, since nothing is added any more.
  */
 bool
 tb_json_index_members(TbJson *value)
@@ -254,5 +254,6 @@ tb_json_member(const TbJson *object, size_t index, TbJson **value)
 const char *
 tb_json_text(TbJson *value)
 {
-	return json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
+	return json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN |
+										  JSON_C_TO_STRING_NOSLASHESCAPE);
 }

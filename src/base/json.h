@@ -1,7 +1,8 @@
 /*
- * TbJson: read-only view of a parsed document over json-c, with the caps that hostile input needs: size,
- * depth 64, duplicate keys refused, UTF-8 checked. NaN, Infinity and -Infinity are accepted as bare words
- * (Zarr v2 attributes hold them). Values are borrowed from the document that tb_json_parse returned.
+ * TbJson: read-only view of a parsed document over json-c, with the caps that hostile input needs:
+ * size, depth 64, duplicate keys refused, UTF-8 checked. NaN, Infinity and -Infinity are accepted
+ * as bare words (Zarr v2 attributes hold them). Values are borrowed from the document that
+ * tb_json_parse returned.
  */
 #ifndef TB_BASE_JSON_H
 #define TB_BASE_JSON_H
@@ -12,20 +13,28 @@ typedef struct json_object TbJson;	/* NULL stands for JSON null, as in json-c */
 
 typedef enum TbJsonType
 {
-	TB_JSON_NULL, TB_JSON_BOOL, TB_JSON_INT, TB_JSON_DOUBLE, TB_JSON_STRING, TB_JSON_ARRAY, TB_JSON_OBJECT
+	TB_JSON_NULL, TB_JSON_BOOL, TB_JSON_INT, TB_JSON_DOUBLE, TB_JSON_STRING, TB_JSON_ARRAY,
+	TB_JSON_OBJECT
 } TbJsonType;
 
 #define TB_JSON_MAX_BYTES (64u << 20)
 #define TB_JSON_MAX_DEPTH 64
 
-/* owns: *doc is the caller's, tb_json_free. errors: JSON (with position), JSON_DUPLICATE, LIMIT, NOMEM. */
-extern TbStatus tb_json_parse(const void *text, size_t len, TbJson **doc, TbError *err) TB_MUST_CHECK;
+/*
+ * owns: *doc is the caller's, tb_json_free. errors: JSON (with position), JSON_DUPLICATE, LIMIT,
+ * NOMEM.
+ */
+extern TbStatus tb_json_parse(const void *text, size_t len, TbJson **doc, TbError *err)
+	TB_MUST_CHECK;
 extern void tb_json_free(TbJson *doc);
 extern TbJson *tb_json_ref(TbJson *doc);	/* one more owner */
 
 extern TbJsonType tb_json_type(const TbJson *value);
 
-/* Member of an object; false where there is none (or value is no object). *member may be NULL for null. */
+/*
+ * Member of an object; false where there is none (or value is no object). *member may be NULL for
+ * null.
+ */
 extern bool tb_json_get(const TbJson *object, const char *name, TbJson **member);
 
 /* Member as a type; false where absent or of another type. Strings are borrowed. */

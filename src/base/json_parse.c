@@ -1,12 +1,14 @@
 /*
  * Reading JSON text into json-c values.
  *
- * json-c's own tokener is not used: it keeps the last of duplicate keys without a word, turns integers
- * beyond 64 bits into the nearest that fits, lets half surrogates pass and recurses with the document. The
- * grammar is small enough to be read once, here, with an explicit stack of at most TB_JSON_MAX_DEPTH.
+ * json-c's own tokener is not used: it keeps the last of duplicate keys without a word, turns
+ * integers beyond 64 bits into the nearest that fits, lets half surrogates pass and recurses with
+ * the document. The grammar is small enough to be read once, here, with an explicit stack of at
+ * most TB_JSON_MAX_DEPTH.
  *
- * source: RFC 8259; NaN, Infinity and -Infinity as Python's json module writes them. Strings must be valid
- * UTF-8 without U+0000, which no text of the database can hold. Strings are in json_string.c.
+ * source: RFC 8259; NaN, Infinity and -Infinity as Python's json module writes them. Strings must
+ * be valid UTF-8 without U+0000, which no text of the database can hold. Strings are in
+ * json_string.c.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1			/* strtod_l */
@@ -22,8 +24,8 @@
 #include <string.h>
 
 /*
- * What a value takes in memory, roughly, beside the text itself: a document of "[],[],..." would become many
- * times its size. The cap is far above any honest document of TB_JSON_MAX_BYTES.
+ * What a value takes in memory, roughly, beside the text itself: a document of "[],[],..." would
+ * become many times its size. The cap is far above any honest document of TB_JSON_MAX_BYTES.
  */
 #define COST_VALUE 80
 #define COST_ARRAY 128
@@ -78,9 +80,14 @@ charge(TbJsonReader *reader, uint64_t cost)
 static void
 skip_space(TbJsonReader *reader)
 {
-	while (reader->at < reader->end &&
-		   (*reader->at == ' ' || *reader->at == '\t' || *reader->at == '\n' || *reader->at == '\r'))
+	while (reader->at < reader->end)
+	{
+		uint8_t		c = *reader->at;
+
+		if (c != ' ' && c != '\t' && c != '\n' && c != '\r')
+			return;
 		reader->at++;
+	}
 }
 
 static bool
@@ -96,7 +103,9 @@ accept_word(TbJsonReader *reader, const char *word)
 
 /* --- values --- */
 
-/* Hand value (owned here) to the container that is open, under the key just read, or to the root. */
+/*
+ * Hand value (owned here) to the container that is open, under the key just read, or to the root.
+ */
 static TbStatus
 attach(TbJsonReader *reader, TbJson *value)
 {
@@ -171,7 +180,10 @@ scan_number(TbJsonReader *reader, bool *integer)
 	return TB_OK;
 }
 
-/* The integer at text, NULL where 64 bits do not hold it (or memory is gone: then the double fails too). */
+/*
+ * The integer at text, NULL where 64 bits do not hold it (or memory is gone: then the double fails
+ * too).
+ */
 static TbJson *
 new_integer(const uint8_t *text, const uint8_t *end)
 {
@@ -179,7 +191,8 @@ new_integer(const uint8_t *text, const uint8_t *end)
 	uint64_t	magnitude = 0;
 
 	for (text += negative; text < end; text++)
-		if (!tb_mul_u64(magnitude, 10, &magnitude) || !tb_add_u64(magnitude, (uint64_t) (*text - '0'), &magnitude))
+		if (!tb_mul_u64(magnitude, 10, &magnitude) ||
+			!tb_add_u64(magnitude, (uint64_t) (*text - '0'), &magnitude))
 			return NULL;
 	if (!negative)
 		return magnitude <= INT64_MAX ? json_object_new_int64((int64_t) magnitude) :
@@ -190,8 +203,8 @@ new_integer(const uint8_t *text, const uint8_t *end)
 }
 
 /*
- * A number. Integers of 64 bits, signed or not, stay exact; all else is the nearest double, and keeps its
- * text for printing. strtod reads in the C locale whatever the host has set.
+ * A number. Integers of 64 bits, signed or not, stay exact; all else is the nearest double, and
+ * keeps its text for printing. strtod reads in the C locale whatever the host has set.
  */
 static TbStatus
 read_number(TbJsonReader *reader)
@@ -302,6 +315,7 @@ static TbStatus
 read_key(TbJsonReader *reader)
 {
 	const uint8_t *from = reader->at;
+	const char *key;
 	TbStatus	status;
 
 	if (*reader->at != '"')
@@ -313,11 +327,12 @@ read_key(TbJsonReader *reader)
 		return status;
 	if (tb_buf_append(reader->key, "", 1, SIZE_MAX) != TB_OK)
 		return no_memory(reader);
-	if (json_object_object_get_ex(reader->stack[reader->depth - 1], (const char *) reader->key->data, NULL))
+	key = (const char *) reader->key->data;
+	if (json_object_object_get_ex(reader->stack[reader->depth - 1], key, NULL))
 	{
 		reader->at = from;
 		tb_fail(reader->err, TB_E_JSON_DUPLICATE, "duplicate key in JSON object");
-		tb_error_detail(reader->err, "key \"%.200s\"", (const char *) reader->key->data);
+		tb_error_detail(reader->err, "key \"%.200s\"", key);
 		return tb_json_position(reader, TB_E_JSON_DUPLICATE);
 	}
 	skip_space(reader);
@@ -336,7 +351,8 @@ after_value(TbJsonReader *reader)
 	if (*reader->at == (object ? '}' : ']'))
 		return close_container(reader);
 	if (!accept_word(reader, ","))
-		return tb_json_reject(reader, object ? "a comma or } is expected" : "a comma or ] is expected");
+		return tb_json_reject(reader, object ?
+							  "a comma or } is expected" : "a comma or ] is expected");
 	reader->state = object ? TB_JSON_KEY : TB_JSON_VALUE;
 	return TB_OK;
 }

@@ -1,6 +1,6 @@
 /*
- * JSON strings, both ways: unescaping what is read, with every check on the characters, and quoting what is
- * written.
+ * JSON strings, both ways: unescaping what is read, with every check on the characters, and
+ * quoting what is written.
  */
 #include "base/json_internal.h"
 #include "base/utf8.h"

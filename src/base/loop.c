@@ -5,13 +5,13 @@
  *     timerfd --------+--> epoll fd --> host waits, then pumps
  *     eventfd --------+
  *
- * The timerfd is set to the earliest timer, or earlier: disarming does not reprogram it, a wake for nothing
- * is cheaper. The eventfd is readable while tasks wait, deferred or posted, so that a host which sleeps on
- * the descriptor never sleeps over work.
+ * The timerfd is set to the earliest timer, or earlier: disarming does not reprogram it, a wake
+ * for nothing is cheaper. The eventfd is readable while tasks wait, deferred or posted, so that a
+ * host which sleeps on the descriptor never sleeps over work.
  *
- * One pump runs what was there when it began. What callbacks add waits for the next pump, so that a task
- * which defers itself cannot hold the pump. Callbacks may drop any watch, timer or deferred task, also their
- * own: whatever this pump still had for it is struck out. Timers are in timer.c.
+ * One pump runs what was there when it began. What callbacks add waits for the next pump, so that
+ * a task which defers itself cannot hold the pump. Callbacks may drop any watch, timer or deferred
+ * task, also their own: whatever this pump still had for it is struck out. Timers are in timer.c.
  */
 #include "base/loop.h"
 #include "base/loop_internal.h"
@@ -111,7 +111,8 @@ tb_loop_new(TbLoop **loop, TbError *err)
 	if (l->timer_fd >= 0)
 		l->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (l->event_fd < 0 ||
-		add_own_fd(l, l->timer_fd, &l->timer_fd) < 0 || add_own_fd(l, l->event_fd, &l->event_fd) < 0)
+		add_own_fd(l, l->timer_fd, &l->timer_fd) < 0 ||
+		add_own_fd(l, l->event_fd, &l->event_fd) < 0)
 	{
 		int			saved = errno;
 
@@ -169,7 +170,10 @@ drain(int fd)
 	while (got < 0 && errno == EINTR);
 }
 
-/* Strike our own descriptors out of the events; before the queues are taken, so that no ring is lost. */
+/*
+ * Strike our own descriptors out of the events; before the queues are taken, so that no ring is
+ * lost.
+ */
 static void
 drain_own(TbLoop *loop)
 {
@@ -277,8 +281,8 @@ tb_loop_undefer(TbLoop *loop, TbTask *task)
 }
 
 /*
- * The task must not wait in any queue already. The bell is rung under the lock: once the task can run, the
- * loop may be freed, and this thread touches it no more.
+ * The task must not wait in any queue already. The bell is rung under the lock: once the task can
+ * run, the loop may be freed, and this thread touches it no more.
  */
 void
 tb_loop_post(TbLoop *loop, TbTask *task)

@@ -1,7 +1,8 @@
 /*
- * TbLoop: one epoll descriptor that holds everything the engine waits for (sockets, one timerfd, one
- * eventfd for work posted by other threads). A host waits until tb_loop_fd() is readable and pumps; the
- * pump never blocks unless told to. All but tb_loop_post belong to the thread that pumps.
+ * TbLoop: one epoll descriptor that holds everything the engine waits for (sockets, one timerfd,
+ * one eventfd for work posted by other threads). A host waits until tb_loop_fd() is readable and
+ * pumps; the pump never blocks unless told to. All but tb_loop_post belong to the thread that
+ * pumps.
  */
 #ifndef TB_BASE_LOOP_H
 #define TB_BASE_LOOP_H
@@ -39,13 +40,19 @@ extern void tb_loop_free(TbLoop *loop);
 /* Readable when there is something to pump. The loop's; do not close. */
 extern int	tb_loop_fd(const TbLoop *loop);
 
-/* Run what is ready: local tasks, posted tasks, timers, watches. timeout: 0 never blocks, -1 forever.
- * Returns the number of callbacks run. */
+/*
+ * Run what is ready: local tasks, posted tasks, timers, watches; what these add waits for the next
+ * pump. timeout: 0 never blocks, -1 forever; a signal ends the wait. Returns the number of
+ * callbacks run.
+ */
 extern int	tb_loop_pump(TbLoop *loop, int timeout_ms);
 
-/* Have a task run from the pump. _defer: from the loop's thread; _post: from any thread. */
+/*
+ * Have a task run from the pump. _defer: from the loop's thread; _post: from any thread. A task
+ * that waits already must not be given again: undefer it first.
+ */
 extern void tb_loop_defer(TbLoop *loop, TbTask *task);
-extern void tb_loop_undefer(TbLoop *loop, TbTask *task);	/* forget it if still waiting (deferred ones only) */
+extern void tb_loop_undefer(TbLoop *loop, TbTask *task);	/* forget it if deferred, not run */
 extern void tb_loop_post(TbLoop *loop, TbTask *task);
 
 extern TbStatus tb_loop_arm(TbLoop *loop, TbTimer *timer, int64_t delay_ns) TB_MUST_CHECK;

@@ -33,7 +33,7 @@ struct TbLoop
 	TbTaskQueue posted_now;
 	struct epoll_event events[TB_LOOP_EVENTS];	/* of this pump; data.ptr NULL: struck out */
 	int			n_events;
-	TbTimer   **heap;			/* owned array of borrowed timers; earliest first, slots count from 1 */
+	TbTimer   **heap;			/* owned array of borrowed timers, earliest first; slots from 1 */
 	int			heap_len;
 	int			heap_cap;
 	int64_t		timer_due_ns;	/* what timer_fd is set to; INT64_MAX: to nothing */

@@ -1,6 +1,7 @@
 /*
- * The engine's allocator over malloc. The three counters below are the engine's only writable globals: they
- * count every thread's calls, so that a test can fail any of them and see that nothing leaks.
+ * The engine's allocator over malloc. The three counters below are the engine's only writable
+ * globals: they count every thread's calls, so that a test can fail any of them and see that
+ * nothing leaks.
  */
 #include "base/mem.h"
 

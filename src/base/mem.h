@@ -1,6 +1,7 @@
 /*
- * The engine's allocator: malloc with checked sizes, a byte count and a hook that fails the n-th call for
- * the torture tests. Engine memory is never palloc'd and palloc'd memory is never freed here.
+ * The engine's allocator: malloc with checked sizes, a byte count and a hook that fails the n-th
+ * call for the torture tests. Engine memory is never palloc'd and palloc'd memory is never freed
+ * here.
  */
 #ifndef TB_BASE_MEM_H
 #define TB_BASE_MEM_H
@@ -9,7 +10,9 @@
 
 #define TB_ALIGN 64				/* a cache line, a vector register */
 
-/* All return NULL when memory is gone; n * size is checked. owns: the caller, tb_free. thread: any. */
+/*
+ * All return NULL when memory is gone; n * size is checked. owns: the caller, tb_free. thread: any.
+ */
 extern void *tb_malloc(size_t bytes) __attribute__((malloc));
 extern void *tb_calloc(size_t n, size_t size) __attribute__((malloc));
 extern void *tb_malloc_aligned(size_t bytes) __attribute__((malloc));	/* at TB_ALIGN bytes */
@@ -22,7 +25,10 @@ extern void tb_free(void *pointer);
 /* printf into fresh memory, NULL when memory is gone. */
 extern char *tb_asprintf(const char *format, ...) TB_PRINTF(1, 2);
 
-/* Test hook: fail the n-th allocation from now (1 = the next), 0 = off. Returns allocations since last call. */
+/*
+ * Test hook: fail the n-th allocation from now (1 = the next), 0 = off. Returns allocations since
+ * last call.
+ */
 extern uint64_t tb_mem_fail_after(uint64_t n);
 
 /* Live allocations, for leak checks in tests. */

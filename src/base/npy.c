@@ -1,7 +1,7 @@
 /*
- * NPY headers, written as NumPy writes them and read as Python literals of the one shape that NumPy makes: a
- * dictionary with descr, fortran_order and shape. Nothing else of Python is understood. The data behind the
- * header is the caller's to check and to read.
+ * NPY headers, written as NumPy writes them and read as Python literals of the one shape that
+ * NumPy makes: a dictionary with descr, fortran_order and shape. Nothing else of Python is
+ * understood. The data behind the header is the caller's to check and to read.
  */
 #include "base/npy.h"
 #include "base/mem.h"
@@ -26,7 +26,8 @@ shape_text(const TbNpy *npy, char text[SHAPE_TEXT])
 
 	text[used++] = '(';
 	for (int i = 0; i < npy->ndim; i++)
-		used += (size_t) snprintf(text + used, SHAPE_TEXT - used, "%s%" PRIu64, i > 0 ? ", " : "", npy->shape[i]);
+		used += (size_t) snprintf(text + used, SHAPE_TEXT - used, "%s%" PRIu64,
+								  i > 0 ? ", " : "", npy->shape[i]);
 	if (npy->ndim == 1)
 		text[used++] = ',';
 	text[used++] = ')';
@@ -41,7 +42,8 @@ dict_text(const TbNpy *npy, char text[SHAPE_TEXT + 64])
 	char		shape[SHAPE_TEXT];
 
 	(void) shape_text(npy, shape);
-	return (size_t) snprintf(text, SHAPE_TEXT + 64, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }",
+	return (size_t) snprintf(text, SHAPE_TEXT + 64,
+							 "{'descr': '%s', 'fortran_order': False, 'shape': %s, }",
 							 tb_dtype_npy(npy->dtype), shape);
 }
 
@@ -128,7 +130,8 @@ malformed(Reader *reader, const char *what)
 static void
 skip_space(Reader *reader)
 {
-	while (reader->at < reader->end && strchr(" \t\r\n", *reader->at) != NULL && *reader->at != '\0')
+	while (reader->at < reader->end &&
+		   (*reader->at == ' ' || *reader->at == '\t' || *reader->at == '\r' || *reader->at == '\n'))
 		reader->at++;
 }
 
@@ -205,7 +208,8 @@ read_extent(Reader *reader, uint64_t *extent)
 	skip_space(reader);
 	start = reader->at;
 	for (; reader->at < reader->end && *reader->at >= '0' && *reader->at <= '9'; reader->at++)
-		if (!tb_mul_u64(value, 10, &value) || !tb_add_u64(value, (uint64_t) (*reader->at - '0'), &value))
+		if (!tb_mul_u64(value, 10, &value) ||
+			!tb_add_u64(value, (uint64_t) (*reader->at - '0'), &value))
 			return false;
 	if (reader->at == start)
 		return false;
@@ -321,10 +325,13 @@ read_prefix(Reader *reader, const uint8_t *bytes, size_t len)
 	return TB_OK;
 }
 
-/* out->header_bytes is where the data starts, in a foreign file maybe no multiple of 64. The data itself may be
- * absent: compare len with header_bytes + data_bytes. */
+/*
+ * out->header_bytes is where the data starts, in a foreign file maybe no multiple of 64. The data
+ * itself may be absent: compare len with header_bytes + data_bytes.
+ */
 TbStatus
-tb_npy_parse(const uint8_t *bytes, size_t len, TbNpy *out, bool *swapped, bool *fortran, TbError *err)
+tb_npy_parse(const uint8_t *bytes, size_t len, TbNpy *out, bool *swapped, bool *fortran,
+			 TbError *err)
 {
 	Reader		reader = {.npy = out, .err = err};
 	TbStatus	status;

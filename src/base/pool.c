@@ -1,6 +1,6 @@
 /*
- * Threads with one queue, first come first served. What a task does with its result (usually tb_loop_post)
- * is its own affair.
+ * Threads with one queue, first come first served. What a task does with its result (usually
+ * tb_loop_post) is its own affair.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1			/* pthread_setname_np */

@@ -1,6 +1,7 @@
 /*
- * TbPool: decode threads with one queue. With 0 threads a task runs inside tb_pool_submit, which is how
- * backends and unit tests use the same code without threads. Threads start with all signals blocked.
+ * TbPool: decode threads with one queue. With 0 threads a task runs inside tb_pool_submit, which
+ * is how backends and unit tests use the same code without threads. Threads start with all signals
+ * blocked.
  */
 #ifndef TB_BASE_POOL_H
 #define TB_BASE_POOL_H

@@ -48,7 +48,10 @@ settle(TbLoop *loop, int slot, TbTimer *timer)
 	put(loop, slot, timer);
 }
 
-/* Arm, or arm anew, delay_ns from now (below 0: at once). errors: NOMEM, never for a timer that is armed. */
+/*
+ * Arm, or arm anew, delay_ns from now (below 0: at once). errors: NOMEM, never for a timer that is
+ * armed.
+ */
 TbStatus
 tb_loop_arm(TbLoop *loop, TbTimer *timer, int64_t delay_ns)
 {

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /*
- * Length of the sequence at bytes (left bytes remain), 0 where it is none: overlong, a surrogate, beyond
- * U+10FFFF or cut short. source: RFC 3629 section 4.
+ * Length of the sequence at bytes (left bytes remain), 0 where it is none: overlong, a surrogate,
+ * beyond U+10FFFF or cut short. source: RFC 3629 section 4.
  */
 static inline size_t
 tb_utf8_step(const uint8_t *bytes, size_t left)
