@@ -1,6 +1,7 @@
 /*
- * What the files of this room share and no other room sees: scratch memory, the helpers every byte codec ends
- * with, and the inner decoders that the blosc container uses beside the codecs of the same name.
+ * What the files of this room share and no other room sees: scratch memory, the helpers every byte
+ * codec ends with, and the inner decoders that the blosc container uses beside the codecs of the
+ * same name.
  */
 #ifndef TB_CODEC_INNER_H
 #define TB_CODEC_INNER_H
@@ -27,17 +28,23 @@ extern TbStatus tb_scratch_reserve(TbBuf **slot, size_t bytes, TbError *err) TB_
 /* Give back buffers so large that an idle thread should not hold them. */
 extern void tb_scratch_trim(TbScratch *scratch);
 
-/* Where a byte codec writes: *dst with room for *room bytes (the exact size, or the limit). errors: NOMEM. */
-extern TbStatus tb_out_begin(TbCodecOut *out, uint8_t **dst, size_t *room, TbError *err) TB_MUST_CHECK;
+/* Where a byte codec writes: *dst with room for *room bytes (the exact size, or the limit). errors:
+ * NOMEM. */
+extern TbStatus tb_out_begin(TbCodecOut *out, uint8_t **dst, size_t *room,
+							 TbError *err) TB_MUST_CHECK;
 
 /* Take note of the bytes made. errors: CORRUPT where the size wanted is another. */
-extern TbStatus tb_out_end(TbCodecOut *out, size_t made, const char *codec, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_out_end(TbCodecOut *out, size_t made, const char *codec,
+						   TbError *err) TB_MUST_CHECK;
 
-/* The one error for bytes that contradict themselves; the reason goes to the detail. Returns CORRUPT. */
-extern TbStatus tb_codec_corrupt(TbError *err, const char *codec, const char *reason, ...) TB_PRINTF(3, 4);
+/* The one error for bytes that contradict themselves; the reason goes to the detail. Returns
+ * CORRUPT. */
+extern TbStatus tb_codec_corrupt(TbError *err, const char *codec, const char *reason, ...)
+	TB_PRINTF(3, 4);
 
 /* The same for a status of an inner decoder: CORRUPT with its reason, or NOMEM. */
-extern TbStatus tb_codec_failed(TbError *err, TbStatus status, const char *codec, const char *reason);
+extern TbStatus tb_codec_failed(TbError *err, TbStatus status, const char *codec,
+								const char *reason);
 
 /* Bytes that an inner decoder still has to read and may still write; it moves both sides along. */
 typedef struct TbFlow
@@ -59,17 +66,26 @@ extern TbStatus tb_unsnappy(TbFlow *flow) TB_MUST_CHECK;
 #define TB_INFLATE_ZLIB 15		/* zlib's windowBits for a zlib stream, and */
 #define TB_INFLATE_GZIP 31		/* for one gzip member */
 
-/* Undo byte shuffling: src holds `size` planes of len / size bytes; the rest beyond whole elements is copied.
- * src and dst do not overlap. */
+/* Undo byte shuffling: src holds `size` planes of len / size bytes; the rest beyond whole elements
+ * is copied. src and dst do not overlap. */
 extern void tb_unshuffle(size_t size, size_t len, const uint8_t *src, uint8_t *dst);
 
 /* Undo blosc's bit shuffling; work holds len bytes. The three do not overlap. */
-extern void tb_unbitshuffle(size_t size, size_t len, const uint8_t *src, uint8_t *dst, uint8_t *work);
+extern void tb_unbitshuffle(size_t size, size_t len, const uint8_t *src, uint8_t *dst,
+							uint8_t *work);
+
+/* tb_crc32c without the machine's instruction. */
+extern uint32_t tb_crc32c_plain(uint32_t crc, const uint8_t *bytes, size_t len);
+
+/* Append "name" or "name(level 3, shuffle bitshuffle)" to a chain's description. errors: NOMEM. */
+extern TbStatus tb_codec_describe(TbBuf *text, const char *name,
+								  const TbJson *config) TB_MUST_CHECK;
 
 static inline uint32_t
 load_u32_le(const uint8_t *bytes)
 {
-	return (uint32_t) bytes[0] | (uint32_t) bytes[1] << 8 | (uint32_t) bytes[2] << 16 | (uint32_t) bytes[3] << 24;
+	return (uint32_t) bytes[0] | (uint32_t) bytes[1] << 8 | (uint32_t) bytes[2] << 16 |
+		   (uint32_t) bytes[3] << 24;
 }
 
 /* The codecs; registry.c lists them. */
