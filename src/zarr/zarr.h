@@ -20,6 +20,7 @@ typedef struct TbShardLevel
 	size_t		index_bytes;		/* encoded size of the index: 16 * n_entries, + 4 with crc32c */
 	bool		index_crc;
 	bool		index_at_start;
+	bool		index_big_endian;	/* of the entries; a checksum is little-endian */
 } TbShardLevel;
 
 /* How stored elements become values: xarray's mask_and_scale, semantics.md 1 and 2. */
@@ -136,6 +137,8 @@ extern TbTimeUnits tb_time_units(const char *units, const char *calendar);
 
 /* Instant of a value, rounded outward to [lo, hi] microseconds since 1970 UTC. false: out of timestamptz's range, NaN. */
 extern bool tb_time_instant(const TbTimeUnits *units, double value, int64_t *lo_us, int64_t *hi_us);
-extern bool tb_time_instant_int(const TbTimeUnits *units, int64_t value, int64_t *us);	/* exact */
+extern bool tb_time_instant_int(const TbTimeUnits *units, int64_t value, int64_t *us);	/* exact; false also where it is not */
+/* As tb_time_instant for a 64-bit integer, which a double may not hold. */
+extern bool tb_time_instant_int_bounds(const TbTimeUnits *units, int64_t value, int64_t *lo_us, int64_t *hi_us);
 
 #endif
