@@ -130,9 +130,14 @@ malformed(Reader *reader, const char *what)
 static void
 skip_space(Reader *reader)
 {
-	while (reader->at < reader->end &&
-		   (*reader->at == ' ' || *reader->at == '\t' || *reader->at == '\r' || *reader->at == '\n'))
+	while (reader->at < reader->end)
+	{
+		char		c = *reader->at;
+
+		if (c != ' ' && c != '\t' && c != '\r' && c != '\n')
+			return;
 		reader->at++;
+	}
 }
 
 /* Take token, after white space; false where something else comes. */
