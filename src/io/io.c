@@ -1,0 +1,232 @@
+/*
+ * TbIo: what all stores of an engine share. The place where pool threads give requests back, and a small
+ * stock of buffers: touching fresh memory for the first time costs several times what filling it does, so
+ * buffers that nobody else holds any more are used again.
+ */
+#include "io/store.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "io/http.h"
+
+#define SPARE_MIN_BYTES ((size_t) 64 << 10)	/* malloc reuses smaller ones by itself */
+#define SPARE_MAX_BYTES ((size_t) 16 << 20)
+
+static void
+fill_defaults(TbIoOptions *o)
+{
+	if (o->max_connections <= 0)
+		o->max_connections = 32;
+	if (o->max_requests_in_flight <= 0)
+		o->max_requests_in_flight = 64;
+	if (o->connect_timeout_ms <= 0)
+		o->connect_timeout_ms = 10000;
+	if (o->first_byte_timeout_ms <= 0)
+		o->first_byte_timeout_ms = 30000;
+	if (o->low_speed_bytes <= 0)
+		o->low_speed_bytes = 1000;
+	if (o->low_speed_seconds <= 0)
+		o->low_speed_seconds = 20;
+	if (o->retries == 0)
+		o->retries = 5;
+	if (o->retries < 0)
+		o->retries = 0;
+}
+
+/* Take what pool threads have given back. */
+static void
+returned_ready(TbWatch *watch, uint32_t events)
+{
+	TbIo	   *io = (TbIo *) ((char *) watch - offsetof(TbIo, watch));
+	uint64_t	count;
+	TbOp	   *op;
+	TbOp	   *in_order = NULL;
+
+	if (read(watch->fd, &count, sizeof(count)) < 0 && errno != EAGAIN && errno != EINTR)
+		return;
+	pthread_mutex_lock(&io->mu);
+	op = io->returned;
+	io->returned = NULL;
+	pthread_mutex_unlock(&io->mu);
+	while (op != NULL)
+	{
+		TbOp	   *next = op->done_next;
+
+		op->done_next = in_order;
+		in_order = op;
+		op = next;
+	}
+	while ((op = in_order) != NULL)
+	{
+		in_order = op->done_next;
+		op->busy = false;
+		tb_op_finish(op);
+	}
+}
+
+/* owns: the caller, tb_io_free. errors: NOMEM, IO (no descriptors left). */
+TbStatus
+tb_io_new(TbLoop *loop, TbPool *pool, const TbIoOptions *options, TbIo **io, TbError *err)
+{
+	TbIo	   *new = tb_calloc(1, sizeof(*new));
+	TbStatus	status;
+
+	*io = NULL;
+	if (new == NULL)
+		return tb_fail(err, TB_E_NOMEM, "out of memory");
+	new->loop = loop;
+	new->pool = pool;
+	if (options != NULL)
+		new->options = *options;
+	fill_defaults(&new->options);
+	new->local.limit = new->options.max_requests_in_flight;
+	new->remote.limit = new->options.max_connections;
+	new->watch.ready = returned_ready;
+	new->watch.events = EPOLLIN;
+	new->watch.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (new->watch.fd < 0)
+	{
+		status = tb_fail_errno(err, errno, "create an event descriptor", NULL);
+		tb_free(new);
+		return status;
+	}
+	status = tb_random(&new->random, sizeof(new->random), err);
+	if (status == TB_OK)
+		status = tb_loop_watch(loop, &new->watch, err);
+	if (status != TB_OK)
+	{
+		close(new->watch.fd);
+		tb_free(new);
+		return status;
+	}
+	pthread_mutex_init(&new->mu, NULL);
+	pthread_cond_init(&new->idle, NULL);
+	*io = new;
+	return TB_OK;
+}
+
+/*
+ * Waits for reads of local files that are with pool threads. All stores are closed before; not to be called
+ * from a read's done. NULL allowed.
+ */
+void
+tb_io_free(TbIo *io)
+{
+	if (io == NULL)
+		return;
+	pthread_mutex_lock(&io->mu);
+	while (io->busy > 0)
+		pthread_cond_wait(&io->idle, &io->mu);
+	pthread_mutex_unlock(&io->mu);
+	returned_ready(&io->watch, EPOLLIN);
+	tb_loop_unwatch(io->loop, &io->watch);
+	close(io->watch.fd);
+	tb_http_free(io->http);
+	for (size_t i = 0; i < TB_SPARE_BUFS; i++)
+		tb_buf_unref(io->spare[i]);
+	pthread_cond_destroy(&io->idle);
+	pthread_mutex_destroy(&io->mu);
+	tb_free(io);
+}
+
+void
+tb_io_submit(TbIo *io, TbOp *op)
+{
+	op->busy = true;
+	pthread_mutex_lock(&io->mu);
+	io->busy++;
+	pthread_mutex_unlock(&io->mu);
+	tb_pool_submit(io->pool, &op->task);
+}
+
+/* All under the lock: once busy is 0 the io may be freed. */
+void
+tb_io_return(TbIo *io, TbOp *op)
+{
+	uint64_t	one = 1;
+
+	pthread_mutex_lock(&io->mu);
+	op->done_next = io->returned;
+	io->returned = op;
+	if (op->done_next == NULL)
+	{
+		while (write(io->watch.fd, &one, sizeof(one)) < 0 && errno == EINTR)
+			;
+	}
+	if (--io->busy == 0)
+		pthread_cond_signal(&io->idle);
+	pthread_mutex_unlock(&io->mu);
+}
+
+/* A kept buffer that only the stock holds, of at least cap and not far more. io->mu is held. */
+static TbBuf *
+find_spare_locked(TbIo *io, size_t cap)
+{
+	for (size_t i = 0; i < TB_SPARE_BUFS; i++)
+	{
+		TbBuf	   *buf = io->spare[i];
+
+		/* acquire: what the last other holder did with the bytes lies before our writing */
+		if (buf != NULL && buf->cap >= cap && buf->cap / 2 <= cap &&
+			__atomic_load_n(&buf->refs, __ATOMIC_ACQUIRE) == 1)
+			return buf;
+	}
+	return NULL;
+}
+
+static void
+drop_spare_locked(TbIo *io, size_t at)
+{
+	if (io->spare[at] == NULL)
+		return;
+	io->spare_bytes -= io->spare[at]->cap;
+	tb_buf_unref(io->spare[at]);
+	io->spare[at] = NULL;
+}
+
+/* Keep a reference to buf, in place of the oldest. io->mu is held. */
+static void
+keep_spare_locked(TbIo *io, TbBuf *buf)
+{
+	drop_spare_locked(io, io->spare_at);
+	for (size_t i = 1; i < TB_SPARE_BUFS && io->spare_bytes + buf->cap > TB_SPARE_BYTES; i++)
+		drop_spare_locked(io, (io->spare_at + i) % TB_SPARE_BUFS);
+	io->spare[io->spare_at] = tb_buf_ref(buf);
+	io->spare_bytes += buf->cap;
+	io->spare_at = (io->spare_at + 1) % TB_SPARE_BUFS;
+}
+
+TbBuf *
+tb_io_buf(TbIo *io, size_t cap)
+{
+	TbBuf	   *buf;
+
+	if (cap < SPARE_MIN_BYTES || cap > SPARE_MAX_BYTES)
+		return tb_buf_new(cap);
+	pthread_mutex_lock(&io->mu);
+	buf = find_spare_locked(io, cap);
+	if (buf != NULL)
+	{
+		buf->len = 0;
+		(void) tb_buf_ref(buf);
+	}
+	pthread_mutex_unlock(&io->mu);
+	if (buf != NULL)
+		return buf;
+	buf = tb_buf_new(cap);
+	if (buf == NULL)
+		return NULL;
+	pthread_mutex_lock(&io->mu);
+	keep_spare_locked(io, buf);
+	pthread_mutex_unlock(&io->mu);
+	return buf;
+}
+
+double
+tb_io_random(TbIo *io)
+{
+	return (double) (tb_mix64(io->random++) >> 11) * 0x1p-53;
+}
