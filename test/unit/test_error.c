@@ -94,7 +94,8 @@ test_errno(void **state)
 		int			number;
 		TbStatus	status;
 	}			cases[] = {
-		{ENOSPC, TB_E_NO_SPACE}, {EDQUOT, TB_E_NO_SPACE}, {EACCES, TB_E_DENIED}, {EPERM, TB_E_DENIED},
+		{ENOSPC, TB_E_NO_SPACE}, {EDQUOT, TB_E_NO_SPACE},
+		{EACCES, TB_E_DENIED}, {EPERM, TB_E_DENIED},
 		{ENOENT, TB_E_NOT_FOUND}, {ENOMEM, TB_E_NOMEM}, {EIO, TB_E_IO}, {EMFILE, TB_E_IO},
 	};
 	TbError		err;
@@ -225,7 +226,9 @@ test_dtype_table(void **state)
 	assert_false(tb_dtype_is_unsigned(TB_I64) || tb_dtype_is_unsigned(TB_F16));
 }
 
-/* Every half against ldexp, and back; then the points between neighbours, where rounding decides. */
+/*
+ * Every half against ldexp, and back; then the points between neighbours, where rounding decides.
+ */
 static void
 test_half(void **state)
 {
@@ -233,7 +236,8 @@ test_half(void **state)
 	{
 		int			exponent = (int) (h >> 10 & 0x1f);
 		double		fraction = h & 0x3ff;
-		double		want = exponent == 0 ? ldexp(fraction, -24) : ldexp(1024 + fraction, exponent - 25);
+		double		want = ldexp(exponent == 0 ? fraction : 1024 + fraction,
+							 exponent == 0 ? -24 : exponent - 25);
 		float		got = tb_half_to_float((uint16_t) h);
 
 		if (exponent == 0x1f)

@@ -1,4 +1,6 @@
-/* Hashes: SHA-256 against FIPS 180-4's examples, the mix against splitmix64's published sequence. */
+/*
+ * Hashes: SHA-256 against FIPS 180-4's examples, the mix against splitmix64's published sequence.
+ */
 #include "base/base.h"
 
 #include <setjmp.h>

@@ -107,7 +107,8 @@ test_members_in_order(void **state)
 
 		assert_int_equal(tb_buf_printf(buf, "{"), TB_OK);
 		for (int i = 0; i < n; i++)
-			assert_int_equal(tb_buf_printf(buf, "%s\"k%d\":%d", i > 0 ? "," : "", i * 7919 % 2003, i), TB_OK);
+			assert_int_equal(tb_buf_printf(buf, "%s\"k%d\":%d", i > 0 ? "," : "",
+										   i * 7919 % 2003, i), TB_OK);
 		assert_int_equal(tb_buf_printf(buf, "}"), TB_OK);
 		assert_int_equal(tb_json_parse(buf->data, buf->len, &doc, NULL), TB_OK);
 		assert_int_equal(tb_json_members(doc), n);
@@ -198,7 +199,8 @@ test_integers(void **state)
 
 		if (tb_json_as_int(doc, &n) != cases[i].is_int || n != (cases[i].is_int ? cases[i].i : 77))
 			fail_msg("int of %s", cases[i].text);
-		if (tb_json_as_uint(doc, &u) != cases[i].is_uint || u != (cases[i].is_uint ? cases[i].u : 77))
+		if (tb_json_as_uint(doc, &u) != cases[i].is_uint ||
+			u != (cases[i].is_uint ? cases[i].u : 77))
 			fail_msg("uint of %s", cases[i].text);
 		tb_json_free(doc);
 	}
@@ -323,20 +325,25 @@ test_refused(void **state)
 		{"{,}", TB_E_JSON, 1}, {"1 2", TB_E_JSON, 2}, {"{} x", TB_E_JSON, 3}, {"[]]", TB_E_JSON, 2},
 		{"truex", TB_E_JSON, 4}, {"tru", TB_E_JSON, 0}, {"nan", TB_E_JSON, 0}, {"+1", TB_E_JSON, 0},
 		{"-", TB_E_JSON, 1}, {"01", TB_E_JSON, 1}, {"1.", TB_E_JSON, 2}, {".5", TB_E_JSON, 0},
-		{"1e", TB_E_JSON, 2}, {"1e+", TB_E_JSON, 3}, {"1e+-2", TB_E_JSON, 3}, {"-NaN", TB_E_JSON, 1},
+		{"1e", TB_E_JSON, 2}, {"1e+", TB_E_JSON, 3}, {"1e+-2", TB_E_JSON, 3},
+		{"-NaN", TB_E_JSON, 1},
 		{"+Infinity", TB_E_JSON, 0}, {"0x10", TB_E_JSON, 1}, {"'a'", TB_E_JSON, 0},
 		{"// c\n1", TB_E_JSON, 0}, {"/* c */1", TB_E_JSON, 0}, {"\xef\xbb\xbf" "1", TB_E_JSON, 0},
 		{"\"a", TB_E_JSON, 0}, {"\"a\\\"", TB_E_JSON, 0}, {"\"\\", TB_E_JSON, 2},
 		{"\"\\x\"", TB_E_JSON, 2}, {"\"a\nb\"", TB_E_JSON, 2}, {"\"\x1f\"", TB_E_JSON, 1},
 		{"\"\\u12\"", TB_E_JSON, 3}, {"\"\\u12g4\"", TB_E_JSON, 3}, {"\"\\u0000\"", TB_E_JSON, 7},
 		{"{\"a\\u0000b\":1}", TB_E_JSON, 9},
-		{"\"\\ud800\"", TB_E_JSON, 7}, {"\"\\udc00\"", TB_E_JSON, 7}, {"\"\\ud800x\"", TB_E_JSON, 7},
+		{"\"\\ud800\"", TB_E_JSON, 7}, {"\"\\udc00\"", TB_E_JSON, 7},
+		{"\"\\ud800x\"", TB_E_JSON, 7},
 		{"\"\\ud800\\n\"", TB_E_JSON, 7}, {"\"\\ud800\\ud800\"", TB_E_JSON, 13},
-		{"\"\\ud800\\u0041\"", TB_E_JSON, 13}, {"\"\x80\"", TB_E_JSON, 1}, {"\"a\xc3\"", TB_E_JSON, 2},
+		{"\"\\ud800\\u0041\"", TB_E_JSON, 13}, {"\"\x80\"", TB_E_JSON, 1},
+		{"\"a\xc3\"", TB_E_JSON, 2},
 		{"\"\xc0\xaf\"", TB_E_JSON, 1}, {"\"\xe0\x80\xaf\"", TB_E_JSON, 1},
 		{"\"\xed\xa0\x80\"", TB_E_JSON, 1}, {"\"\xf4\x90\x80\x80\"", TB_E_JSON, 1},
-		{"\"\xf0\x8f\xbf\xbf\"", TB_E_JSON, 1}, {"\"\xff\"", TB_E_JSON, 1}, {"\"\xf0\x9f\x98", TB_E_JSON, 1},
-		{"{\"a\":1,\"a\":2}", TB_E_JSON_DUPLICATE, 7}, {"{\"a\":1,\"b\":2,\"\\u0061\":3}", TB_E_JSON_DUPLICATE, 13},
+		{"\"\xf0\x8f\xbf\xbf\"", TB_E_JSON, 1}, {"\"\xff\"", TB_E_JSON, 1},
+		{"\"\xf0\x9f\x98", TB_E_JSON, 1},
+		{"{\"a\":1,\"a\":2}", TB_E_JSON_DUPLICATE, 7},
+		{"{\"a\":1,\"b\":2,\"\\u0061\":3}", TB_E_JSON_DUPLICATE, 13},
 		{"[{\"\":1,\"\":1}]", TB_E_JSON_DUPLICATE, 7},
 	};
 
@@ -361,7 +368,8 @@ test_position(void **state)
 	TbJson	   *doc;
 	TbError		err;
 
-	assert_int_equal(parse_bytes("{\n  \"a\": 1,\n  \"a\": 2\n}", 22, &doc, &err), TB_E_JSON_DUPLICATE);
+	assert_int_equal(parse_bytes("{\n  \"a\": 1,\n  \"a\": 2\n}", 22, &doc, &err),
+					 TB_E_JSON_DUPLICATE);
 	assert_string_equal(err.detail, "key \"a\"; line 3, column 3, byte 14");
 	/* a NUL byte is no end of text */
 	assert_int_equal(parse_bytes("1\0", 2, &doc, &err), TB_E_JSON);
@@ -461,7 +469,8 @@ test_quote(void **state)
 static void
 test_no_memory(void **state)
 {
-	static const char text[] = "{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,\"f\":6,\"g\":7,\"h\":8,\"i\":9}";
+	static const char text[] = "{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,"
+		"\"f\":6,\"g\":7,\"h\":8,\"i\":9}";
 	int64_t		live = tb_mem_live();
 	uint64_t	n = 0;
 	TbStatus	status;
@@ -483,7 +492,8 @@ test_no_memory(void **state)
 static void
 test_bytes_changed(void **state)
 {
-	static const char text[] = "{\"a\":[1,-2.5e3,NaN,\"\\u00e9\\ud83d\\ude00x\xc3\xa9\"],\"b\":{\"c\":null}}";
+	static const char text[] = "{\"a\":[1,-2.5e3,NaN,"
+		"\"\\u00e9\\ud83d\\ude00x\xc3\xa9\"],\"b\":{\"c\":null}}";
 	int			refused = 0;
 	TbJson	   *doc;
 

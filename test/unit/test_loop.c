@@ -142,7 +142,8 @@ test_undefer(void **state)
 		jobs[i].task.run = count_run;
 		tb_loop_defer(loop, &jobs[i].task);
 	}
-	tb_loop_undefer(loop, &jobs[3].task);	/* the tail, then the head, then one that is not there */
+	/* the tail, then the head, then one that is not there */
+	tb_loop_undefer(loop, &jobs[3].task);
 	tb_loop_undefer(loop, &jobs[0].task);
 	tb_loop_undefer(loop, &jobs[0].task);
 	tb_loop_defer(loop, &jobs[3].task);
@@ -217,7 +218,9 @@ test_post_from_threads(void **state)
 	{
 		int64_t		begin = tb_now_ns();
 
-		/* none may run, where an earlier pump took what rang; a lost bell is a wait that times out */
+		/*
+		 * none may run, where an earlier pump took what rang; a lost bell is a wait that times out
+		 */
 		ran += tb_loop_pump(loop, 30000);
 		assert_true(tb_now_ns() - begin < 20000 * MS);
 	}
@@ -313,7 +316,10 @@ test_timer_wakes_host(void **state)
 	assert_int_equal(soon.fires, 1);
 	assert_false(readable(loop));
 
-	/* an early one that is disarmed costs at most a wake for nothing, and leaves the later one armed */
+	/*
+	 * an early one that is disarmed costs at most a wake for nothing, and leaves the later one
+	 * armed
+	 */
 	assert_int_equal(tb_loop_arm(loop, &late.timer, 60 * MS), TB_OK);
 	assert_int_equal(tb_loop_arm(loop, &soon.timer, 5 * MS), TB_OK);
 	tb_loop_disarm(loop, &soon.timer);
@@ -512,7 +518,9 @@ test_stale_event_is_struck_out(void **state)
 	close_pipe(&victim);
 }
 
-/* More ready descriptors than one pump takes: all get their turn, and posted work is not starved. */
+/*
+ * More ready descriptors than one pump takes: all get their turn, and posted work is not starved.
+ */
 static void
 test_many_watches(void **state)
 {

@@ -104,7 +104,8 @@ test_layout_limits(void **state)
 		big[i] = UINT64_C(1) << 33;
 	assert_false(tb_npy_layout(TB_F64, 2, big, &npy));
 	assert_true(tb_npy_layout(TB_F64, 1, big, &npy));
-	big[0] = 0;					/* a zero does not hide that the rest overflows, wherever it stands */
+	/* a zero does not hide that the rest overflows, wherever it stands */
+	big[0] = 0;
 	assert_false(tb_npy_layout(TB_F64, 3, big, &npy));
 	big[0] = UINT64_MAX;
 	assert_false(tb_npy_layout(TB_U8, 1, big, &npy));

@@ -1,4 +1,6 @@
-/* The pool: every task once, on other threads, with signals blocked; and the round trip to a loop. */
+/*
+ * The pool: every task once, on other threads, with signals blocked; and the round trip to a loop.
+ */
 #include "base/base.h"
 
 #include <setjmp.h>
