@@ -58,32 +58,30 @@ tb_nodes_add(TbNodes *nodes, TbNode *node, TbError *err)
 
 /* Fill what groups and arrays have in common. errors: NOMEM. */
 static TbStatus
-begin_node(TbNode *node, const char *path, int zarr_format, TbStatus status, const TbError *reason, TbError *err)
+begin_node(TbNode *node, const char *path, int zarr_format, const TbError *reason, TbError *err)
 {
 	memset(node, 0, sizeof(*node));
-	tb_error_clear(&node->error);
 	node->path = tb_strdup(path);
 	if (node->path == NULL)
 		return tb_fail(err, TB_E_NOMEM, "out of memory");
 	node->zarr_format = zarr_format;
-	node->status = status;
-	if (status != TB_OK)
-		node->error = *reason;
+	node->status = reason->code;
+	node->error = *reason;
 	return TB_OK;
 }
 
 TbStatus
-tb_nodes_add_array(TbNodes *nodes, const char *path, int zarr_format, TbArrayMeta *meta, TbStatus status,
-				   const TbError *reason, TbError *err)
+tb_nodes_add_array(TbNodes *nodes, const char *path, int zarr_format, TbArrayMeta *meta, const TbError *reason,
+				   TbError *err)
 {
 	TbNode		node;
 
-	if (begin_node(&node, path, zarr_format, status, reason, err) != TB_OK)
+	if (begin_node(&node, path, zarr_format, reason, err) != TB_OK)
 	{
 		tb_array_meta_free(meta);
 		return TB_E_NOMEM;
 	}
-	if (status == TB_OK)
+	if (reason->code == TB_OK)
 		node.array = meta;
 	else
 	{
@@ -93,21 +91,20 @@ tb_nodes_add_array(TbNodes *nodes, const char *path, int zarr_format, TbArrayMet
 	return tb_nodes_add(nodes, &node, err);
 }
 
-/* Takes attributes over, also on failure. */
 TbStatus
-tb_nodes_add_group(TbNodes *nodes, const char *path, int zarr_format, TbJson *attributes, TbStatus status,
+tb_nodes_add_group(TbNodes *nodes, const char *path, int zarr_format, TbJson *attributes,
 				   const TbError *reason, TbError *err)
 {
 	TbNode		node;
 
-	if (begin_node(&node, path, zarr_format, status, reason, err) != TB_OK)
+	if (begin_node(&node, path, zarr_format, reason, err) != TB_OK)
 	{
 		tb_json_free(attributes);
 		return TB_E_NOMEM;
 	}
 	node.is_group = true;
 	node.attributes = attributes;
-	if (status != TB_OK)
+	if (reason->code != TB_OK)
 		tb_error_detail(&node.error, "group \"%.200s\"", TB_PATH_LABEL(path));
 	return tb_nodes_add(nodes, &node, err);
 }

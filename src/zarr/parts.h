@@ -20,11 +20,12 @@ extern char *tb_path_join(const char *base, const char *relative);
 /* False for what is no path of nodes: an empty segment, "." or "..". "" is the root. */
 extern bool tb_path_valid(const char *path);
 
-/* Append the array at path: meta (owned; NULL where status is not OK) or the reason. errors: NOMEM. */
+/* Append the array at path: meta (taken over), or where reason's code is not OK a node that says why. errors: NOMEM. */
 extern TbStatus tb_nodes_add_array(TbNodes *nodes, const char *path, int zarr_format, TbArrayMeta *meta,
-								   TbStatus status, const TbError *reason, TbError *err) TB_MUST_CHECK;
+								   const TbError *reason, TbError *err) TB_MUST_CHECK;
+/* The same for a group; attributes are taken over. */
 extern TbStatus tb_nodes_add_group(TbNodes *nodes, const char *path, int zarr_format, TbJson *attributes,
-								   TbStatus status, const TbError *reason, TbError *err) TB_MUST_CHECK;
+								   const TbError *reason, TbError *err) TB_MUST_CHECK;
 
 /* ---- meta.c ---- */
 extern TbArrayMeta *tb_array_meta_new(const char *path, int zarr_format);
