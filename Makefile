@@ -39,7 +39,7 @@ DATA_built := $(BUILD)/tensorbank--$(VERSION).sql
 DATA := $(wildcard sql/install/tensorbank--*--*.sql)
 SHLIB_LINK := $(OUT)/libtb.a $(ENGINE_LIBS) -Wl,--version-script=src/tensorbank.map -Wl,--exclude-libs,ALL
 PG_CPPFLAGS := -Isrc
-PG_CFLAGS := -Wno-declaration-after-statement -Wshadow $(WERROR)
+PG_CFLAGS := -Wno-declaration-after-statement $(WERROR)
 override with_llvm := no
 EXTRA_CLEAN := $(BUILD)
 .DEFAULT_GOAL := all

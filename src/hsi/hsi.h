@@ -188,6 +188,8 @@ typedef struct TbScan TbScan;
 extern TbStatus tb_scan_open(const TbScanSpec *spec, TbScan **scan, TbError *err) TB_MUST_CHECK;
 extern TbStatus tb_scan_next(TbScan *scan, const TbBlockRow **row, TbError *err) TB_MUST_CHECK;
 extern TbScanCounters tb_scan_counters(const TbScan *scan);
+/* What was wrong with the index on the way (those blocks counted as unindexed), NULL: nothing. Borrowed from the scan. */
+extern const char *tb_scan_warning(const TbScan *scan);
 extern void tb_scan_free(TbScan *scan);
 
 /* Planning: how many blocks a predicate leaves, from levels already loaded and coordinates only; never waits. */

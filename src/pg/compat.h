@@ -27,12 +27,12 @@
 #define tbpg_class_ownercheck(oid, role) object_ownercheck(RelationRelationId, oid, role)
 #endif
 
-/* 16: the planner's RangeTblEntry lost checkAsUser to RTEPermissionInfo; RelOptInfo.userid is the effective one. */
+/* 16: ForeignScan says itself whose rights it uses. */
 #if PG_VERSION_NUM < 160000
-#define tbpg_scan_userid(estate, rte) ((rte)->checkAsUser)
+#define tbpg_scan_user(node) \
+	(exec_rt_fetch(((Scan *) (node)->ss.ps.plan)->scanrelid, (node)->ss.ps.state)->checkAsUser)
 #else
-#define tbpg_scan_userid(estate, rte) \
-	((rte)->perminfoindex == 0 ? InvalidOid : getRTEPermissionInfo((estate)->es_rteperminfos, rte)->checkAsUser)
+#define tbpg_scan_user(node) (((ForeignScan *) (node)->ss.ps.plan)->checkAsUser)
 #endif
 
 /* 17: create_foreignscan_path takes the restriction clauses of a join. 18: disabled nodes. */

@@ -113,6 +113,8 @@ typedef struct TbpgColumn
 
 typedef struct TbpgTable
 {
+	MemoryContext context;		/* everything of it, also the references to grid and index */
+	int			refs;
 	Oid			relid;
 	Oid			server;
 	Oid			user;			/* whose mapping was used */
@@ -126,7 +128,7 @@ typedef struct TbpgTable
 
 /*
  * The table of a foreign table for a user's mapping; cached with invalidation and metadata_max_age; waits for metadata and coordinates.
- * Borrowed: valid until the next call in this backend; scans take references of grid and hsi.
+ * Borrowed: valid until the next call in this backend; keep it longer with tbpg_table_pin (pg/table.h).
  * errors: HV00D/HV024 options, HV005 array, HV007 column, HV004 column type (hint names the right one), and the store's.
  */
 extern TbpgTable *tbpg_table(Oid relid, Oid user);
@@ -135,6 +137,7 @@ extern void tbpg_forget_table(Oid relid);	/* after build_index */
 extern Oid	tbpg_column_type(const TbGridInfo *info, TbpgColumn column);
 extern Oid	tbpg_tensor_oid(void);		/* types of the extension, by OID, cached */
 extern Oid	tbpg_tensor_ref_oid(void);
+extern Oid	tbpg_read_function(void);	/* tensorbank.read(tensor_ref), InvalidOid: gone */
 extern const char *tbpg_type_of_stat(const TbArrayMeta *meta, TbStat stat);	/* "double precision" ... */
 extern const char *tbpg_type_of_coord(TbCoordKind kind);
 

@@ -1,0 +1,19 @@
+/* Option values as the rest of the room reads them. */
+#ifndef TBPG_OPTION_H
+#define TBPG_OPTION_H
+
+#include "postgres.h"
+
+#include "nodes/pg_list.h"
+
+#include "tb.h"
+
+/* "1, 90,180" -> numbers; how many, at most TB_MAX_DIM. errors: HV024 with the option's name. */
+extern int	tbpg_option_shape(const char *name, const char *text, uint64_t *shape);
+/* tb_stat_name() of a statistic option, -1: unknown. */
+extern int	tbpg_option_stat(const char *text);
+/* true/false/on/off as PostgreSQL reads booleans. errors: HV024. */
+extern bool tbpg_option_bool(const char *name, const char *text);
+extern bool tbpg_url_is_file(const char *url);
+
+#endif

@@ -1,0 +1,212 @@
+/*
+ * Planning a scan: how many rows, which paths, what goes into the plan.
+ *
+ * Rows come out in block order, either way round, so a sort on the block column costs nothing. Joins whose
+ * clauses we understand get parameterised paths: the scan prunes anew for each outer row.
+ */
+#include "postgres.h"
+
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "nodes/pathnodes.h"
+#include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/pathnode.h"
+#include "optimizer/paths.h"
+#include "optimizer/plancat.h"
+#include "optimizer/planmain.h"
+#include "optimizer/restrictinfo.h"
+#include "miscadmin.h"
+#include "utils/lsyscache.h"
+
+#include "pg/compat.h"
+#include "pg/fdw.h"
+#include "pg/table.h"
+
+/* Costs in the planner's units, set beside seq_page_cost 1: starting looks at nodes, a row costs its making. */
+#define COST_STARTUP 2.0
+#define COST_ROW 0.02
+
+typedef struct PlanRel
+{
+	TbpgTable  *table;			/* pinned in the planner's context */
+} PlanRel;
+
+static double
+estimate_rows(const PlanRel *plan, RelOptInfo *rel, List *clauses)
+{
+	TbpgQual   *qual = tbpg_qual_prepare(extract_actual_clauses(clauses, false), plan->table, rel->relid, NULL);
+	TbPred	   *pred = tbpg_qual_bind(qual, NULL);
+	double		rows = tb_hsi_estimate(plan->table->grid, plan->table->hsi, pred);
+
+	tb_pred_free(pred);
+	return rows;
+}
+
+void
+tbpg_get_rel_size(PlannerInfo *root, RelOptInfo *rel, Oid relid)
+{
+	PlanRel    *plan = palloc0(sizeof(PlanRel));
+	double		rows;
+
+	plan->table = tbpg_table(relid, OidIsValid(rel->userid) ? rel->userid : GetUserId());
+	tbpg_table_pin(plan->table, CurrentMemoryContext);
+	rel->fdw_private = plan;
+	rel->tuples = (double) plan->table->info->n_blocks;
+	rows = estimate_rows(plan, rel, rel->baserestrictinfo);
+	rel->rows = clamp_row_est(Min(rows, rel->tuples));
+	rel->reltarget->width = get_relation_data_width(relid, NULL);
+}
+
+/* Pathkeys of block order, if the query asks for it: descending tells which way. */
+static List *
+block_pathkeys(PlannerInfo *root, RelOptInfo *rel, const TbpgTable *table, bool *descending)
+{
+	PathKey    *key;
+	ListCell   *lc;
+
+	if (root->query_pathkeys == NIL)
+		return NIL;
+	key = linitial_node(PathKey, root->query_pathkeys);
+	foreach(lc, key->pk_eclass->ec_members)
+	{
+		EquivalenceMember *member = lfirst(lc);
+		Var		   *var = (Var *) member->em_expr;
+
+		if (IsA(var, Var) && var->varno == (int) rel->relid && var->varattno > 0 &&
+			var->varattno <= table->natts && table->column[var->varattno - 1].role == TBPG_BLOCK)
+		{
+			*descending = key->pk_strategy == BTGreaterStrategyNumber;
+			/* block numbers are unique and never null: any further keys hold by themselves */
+			return root->query_pathkeys;
+		}
+	}
+	return NIL;
+}
+
+static void
+add_paths(PlannerInfo *root, RelOptInfo *rel, double rows, Relids outer)
+{
+	PlanRel    *plan = rel->fdw_private;
+	Cost		total = COST_STARTUP + rows * COST_ROW + rel->tuples * 0.00001;
+	bool		descending = false;
+	List	   *pathkeys = outer == NULL ? block_pathkeys(root, rel, plan->table, &descending) : NIL;
+	ForeignPath *path = tbpg_foreignscan_path(root, rel, rows, COST_STARTUP, total, NIL, outer, NULL);
+
+	path->fdw_private = list_make1(makeInteger(0));
+	add_path(rel, (Path *) path);
+	if (pathkeys != NIL)
+	{
+		path = tbpg_foreignscan_path(root, rel, rows, COST_STARTUP, total, pathkeys, outer, NULL);
+		path->fdw_private = list_make1(makeInteger(descending));
+		add_path(rel, (Path *) path);
+	}
+}
+
+static bool
+is_ours(PlannerInfo *root, RelOptInfo *rel, EquivalenceClass *ec, EquivalenceMember *em, void *arg)
+{
+	return bms_is_member((int) rel->relid, em->em_relids) && bms_membership(em->em_relids) == BMS_SINGLETON;
+}
+
+/* One parameterised path for each set of outer relations that a useful join clause names. */
+static void
+add_join_paths(PlannerInfo *root, RelOptInfo *rel)
+{
+	PlanRel    *plan = rel->fdw_private;
+	List	   *clauses = list_copy(rel->joininfo);
+	List	   *seen = NIL;
+	ListCell   *lc;
+
+	if (rel->has_eclass_joins)
+		clauses = list_concat(clauses, generate_implied_equalities_for_column(root, rel, is_ours, NULL, rel->lateral_referencers));
+	foreach(lc, clauses)
+	{
+		RestrictInfo *info = lfirst_node(RestrictInfo, lc);
+		ParamPathInfo *param;
+		Relids		outer;
+		TbpgQual   *qual;
+
+		if (!join_clause_is_movable_to(info, rel))
+			continue;
+		outer = bms_union(info->clause_relids, rel->lateral_relids);
+		outer = bms_del_member(outer, (int) rel->relid);
+		if (bms_is_empty(outer))
+			continue;
+		qual = tbpg_qual_prepare(list_make1(info->clause), plan->table, rel->relid, NULL);
+		param = get_baserel_parampathinfo(root, rel, outer);
+		if (!tbpg_qual_useful(qual) || list_member_ptr(seen, param))
+			continue;
+		seen = lappend(seen, param);
+		add_paths(root, rel, clamp_row_est(param->ppi_rows), outer);
+	}
+}
+
+void
+tbpg_get_paths(PlannerInfo *root, RelOptInfo *rel, Oid relid)
+{
+	add_paths(root, rel, rel->rows, rel->lateral_relids);
+	add_join_paths(root, rel);
+}
+
+typedef struct ReadWalk
+{
+	Index		varno;
+	Oid			read;
+	List	   *attrs;
+	int			depth;
+} ReadWalk;
+
+/* read(column) anywhere in the query, at this query level. */
+static bool
+find_reads(Node *node, ReadWalk *walk)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, FuncExpr) && ((FuncExpr *) node)->funcid == walk->read)
+	{
+		Var		   *var = linitial(((FuncExpr *) node)->args);
+
+		if (IsA(var, Var) && var->varno == (int) walk->varno && var->varlevelsup == 0 && var->varattno > 0)
+			walk->attrs = list_append_unique_int(walk->attrs, var->varattno);
+	}
+	return expression_tree_walker(node, find_reads, walk);
+}
+
+/* Also where a view or subquery above was flattened: the processed target list has the final expressions. */
+static List *
+read_columns(PlannerInfo *root, RelOptInfo *rel)
+{
+	ReadWalk	walk = {.varno = rel->relid, .read = tbpg_read_function()};
+
+	if (!OidIsValid(walk.read))
+		return NIL;
+	find_reads((Node *) root->processed_tlist, &walk);
+	find_reads((Node *) root->parse->jointree, &walk);
+	find_reads((Node *) root->parse->havingQual, &walk);
+	return walk.attrs;
+}
+
+ForeignScan *
+tbpg_get_plan(PlannerInfo *root, RelOptInfo *rel, Oid relid, ForeignPath *path, List *tlist, List *clauses,
+			  Plan *outer)
+{
+	List	   *pushed = NIL;
+	List	   *private;
+	List	   *quals = NIL;
+	ListCell   *lc;
+
+	foreach(lc, clauses)
+	{
+		RestrictInfo *info = lfirst_node(RestrictInfo, lc);
+
+		if (info->pseudoconstant)
+			continue;
+		/* A clause above a security barrier must not decide what is looked at below it. */
+		if (restriction_is_securely_promotable(info, rel))
+			pushed = lappend_int(pushed, list_length(quals));
+		quals = lappend(quals, info->clause);
+	}
+	private = list_make3(pushed, read_columns(root, rel), linitial(path->fdw_private));
+	return make_foreignscan(tlist, quals, rel->relid, NIL, private, NIL, NIL, outer);
+}
