@@ -43,9 +43,9 @@ PG_CFLAGS := -Wno-declaration-after-statement $(WERROR)
 override with_llvm := no
 EXTRA_CLEAN := $(BUILD)
 .DEFAULT_GOAL := all
-PGXS_FILE := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
-ifneq ($(wildcard $(PGXS_FILE)),)
-include $(PGXS_FILE)
+PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
+ifneq ($(wildcard $(PGXS)),)
+include $(PGXS)
 
 tensorbank.so: $(OUT)/libtb.a src/tensorbank.map
 
