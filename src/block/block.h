@@ -41,6 +41,7 @@ extern TbPool *tb_engine_pool(TbEngine *engine);
 /* ---- sources ---- */
 /* A store and what is known of it. refs: counted; arrays, grids and fetches hold one. Makes no request. */
 extern TbStatus tb_source_open(TbEngine *engine, const TbStoreSpec *spec, TbSource **source, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_source_open_mem(TbEngine *engine, TbSource **source, TbError *err) TB_MUST_CHECK;	/* for tests: an empty memory store */
 extern void tb_source_unref(TbSource *source);
 extern TbSource *tb_source_ref(TbSource *source);
 extern TbStore *tb_source_store(TbSource *source);
