@@ -15,6 +15,7 @@
 #define NEAR_MAX ((31u << 8) + 255)	/* distance field that says a 16-bit one follows */
 #define FAR_BASE 8192
 #define LONG_COPY 7
+#define MAX_LITERALS 32
 
 /* Copy len bytes from `distance` back; slack: bytes that may be written from dst on. */
 static inline void
@@ -27,15 +28,31 @@ copy_back(uint8_t *dst, size_t distance, size_t len, size_t slack)
 		memset(dst, *from, len);
 		return;
 	}
+	/* A word at a time; the bytes that are too many are overwritten by what follows. */
+	if (distance >= 16 && slack >= len + 16)
+	{
+		for (size_t i = 0; i < len; i += 16)
+			memcpy(dst + i, from + i, 16);
+		return;
+	}
 	if (distance >= 8 && slack >= len + 8)
 	{
-		/* Eight at a time; up to seven bytes too many are overwritten by what follows. */
 		for (size_t i = 0; i < len; i += 8)
 			memcpy(dst + i, from + i, 8);
 		return;
 	}
 	for (size_t i = 0; i < len; i++)
 		dst[i] = from[i];
+}
+
+/* Copy at most 32 literals: all 32 where neither side ends before, which needs no loop or call. */
+static inline void
+copy_literals(uint8_t *dst, const uint8_t *src, size_t len, size_t room, size_t left)
+{
+	if (room >= MAX_LITERALS && left >= MAX_LITERALS)
+		memcpy(dst, src, MAX_LITERALS);
+	else
+		memcpy(dst, src, len);
 }
 
 /* Read the rest of a copy instruction. False where the input ends early. */
@@ -104,7 +121,7 @@ tb_unblosclz(TbFlow *flow)
 			len = ctrl + 1;
 			if (len > room || len > (size_t) (end - ip))
 				return TB_E_CORRUPT;
-			memcpy(op, ip, len);
+			copy_literals(op, ip, len, room, (size_t) (end - ip));
 			ip += len;
 		}
 		op += len;

@@ -108,8 +108,10 @@ tb_unsnappy(TbFlow *flow)
 			memcpy(op, op - item.distance, item.len);
 		else
 		{
+			const uint8_t *from = op - item.distance;
+
 			for (size_t i = 0; i < item.len; i++)
-				op[i] = op[i - item.distance];
+				op[i] = from[i];
 		}
 		op += item.len;
 		made += item.len;
