@@ -128,6 +128,15 @@ common_fault(const char *url)
 	return NULL;
 }
 
+/* The '/' after the host, or the end. */
+static const char *
+path_of(const char *url)
+{
+	const char *server = strstr(url, "://");
+
+	return server == NULL ? url + strlen(url) : server + 3 + strcspn(server + 3, "/");
+}
+
 /* Have libcurl's parser look at the server part. NULL: nothing wrong. */
 static const char *
 server_fault(const char *url)
@@ -139,7 +148,9 @@ server_fault(const char *url)
 
 	if (parts == NULL)
 		return "out of memory";
-	if (curl_url_set(parts, CURLUPART_URL, url, CURLU_PATH_AS_IS) != CURLUE_OK)
+	if (path_of(url) == strstr(url, "://") + 3)
+		fault = "the url names no host";	/* curl takes the first segment instead */
+	else if (curl_url_set(parts, CURLUPART_URL, url, CURLU_PATH_AS_IS) != CURLUE_OK)
 		fault = "it cannot be parsed";
 	else if (curl_url_get(parts, CURLUPART_USER, &user, 0) != CURLUE_NO_USER)
 		fault = "the url holds a user name or password";
@@ -149,15 +160,6 @@ server_fault(const char *url)
 	curl_free(user);
 	curl_url_cleanup(parts);
 	return fault;
-}
-
-/* The '/' after the host, or the end. */
-static const char *
-path_of(const char *url)
-{
-	const char *server = strstr(url, "://");
-
-	return server == NULL ? url + strlen(url) : server + 3 + strcspn(server + 3, "/");
 }
 
 /* Copy len bytes of text to dst, encoding what keep says no to. Returns the end. */
@@ -290,11 +292,14 @@ typedef struct Origin
 static bool
 origin_read(CURLU *parts, const char *url, Origin *origin)
 {
-	return curl_url_set(parts, CURLUPART_URL, url, CURLU_PATH_AS_IS) == CURLUE_OK &&
-		curl_url_get(parts, CURLUPART_SCHEME, &origin->scheme, 0) == CURLUE_OK &&
-		curl_url_get(parts, CURLUPART_HOST, &origin->host, 0) == CURLUE_OK &&
-		curl_url_get(parts, CURLUPART_PORT, &origin->port, CURLU_DEFAULT_PORT) == CURLUE_OK &&
-		(curl_url_get(parts, CURLUPART_USER, &origin->user, 0) == CURLUE_OK || origin->user == NULL);
+	if (curl_url_set(parts, CURLUPART_URL, url, CURLU_PATH_AS_IS) != CURLUE_OK ||
+		curl_url_get(parts, CURLUPART_SCHEME, &origin->scheme, 0) != CURLUE_OK)
+		return false;
+	/* what the URL lacks stays NULL */
+	(void) curl_url_get(parts, CURLUPART_HOST, &origin->host, 0);
+	(void) curl_url_get(parts, CURLUPART_PORT, &origin->port, CURLU_DEFAULT_PORT);
+	(void) curl_url_get(parts, CURLUPART_USER, &origin->user, 0);
+	return true;
 }
 
 static void
@@ -314,10 +319,12 @@ redirect_fault(const Origin *from, const Origin *to)
 
 	if (strcmp(to->scheme, "http") != 0 && strcmp(to->scheme, "https") != 0)
 		return "to another scheme";
-	if (strcasecmp(from->host, to->host) != 0)
+	if (from->host == NULL || to->host == NULL || strcasecmp(from->host, to->host) != 0)
 		return "to another host";
 	if (strcmp(from->scheme, "https") == 0 && strcmp(to->scheme, "https") != 0)
 		return "from https to http";
+	if (from->port == NULL || to->port == NULL)
+		return "to an unknown port";
 	if (strcmp(from->port, to->port) != 0 &&
 		!(upgrade && strcmp(from->port, "80") == 0 && strcmp(to->port, "443") == 0))
 		return "to another port";

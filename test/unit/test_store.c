@@ -352,6 +352,7 @@ typedef struct Chain
 	TbRead		other;
 	int			left;
 	int			done;
+	int			other_done;
 } Chain;
 
 static void
@@ -362,6 +363,7 @@ chain_done(TbRead *read)
 	drop(read);
 	chain->done++;
 	tb_store_cancel(chain->world->store, &chain->other);
+	drop(&chain->other);
 	tb_store_cancel(chain->world->store, read);
 	if (chain->left-- > 0)
 	{
@@ -380,7 +382,7 @@ check_from_done(World *world)
 	chain.read.done = chain_done;
 	chain.read.arg = &chain;
 	chain.other.done = count_done;
-	chain.other.arg = &chain.left;
+	chain.other.arg = &chain.other_done;
 	chain.other.length = 2000000;
 	tb_store_read(world->store, &chain.read);
 	while (chain.done <= 20)
