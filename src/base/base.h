@@ -11,5 +11,6 @@
 #include "base/mem.h"
 #include "base/npy.h"
 #include "base/pool.h"
+#include "base/utf8.h"
 
 #endif
