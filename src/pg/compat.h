@@ -35,6 +35,15 @@
 #define tbpg_scan_user(node) (((ForeignScan *) (node)->ss.ps.plan)->checkAsUser)
 #endif
 
+/* 16: permissions have a list of their own. */
+#if PG_VERSION_NUM < 160000
+#define tbpg_check_permissions(stmt) ((void) ExecCheckRTPerms((stmt)->rtable, true))
+#define tbpg_plan_user(scan, rte) ((rte)->checkAsUser)
+#else
+#define tbpg_check_permissions(stmt) ((void) ExecCheckPermissions((stmt)->rtable, (stmt)->permInfos, true))
+#define tbpg_plan_user(scan, rte) ((scan)->checkAsUser)
+#endif
+
 /* 17: create_foreignscan_path takes the restriction clauses of a join. 18: disabled nodes. */
 #if PG_VERSION_NUM >= 180000
 #define tbpg_foreignscan_path(root, rel, rows, startup, total, pathkeys, outer, extra) \

@@ -68,6 +68,13 @@ tbpg_forget_table(Oid relid)
 		forget_tables((Datum) 0, relid);
 }
 
+bool
+tbpg_is_ours(Oid relid)
+{
+	return get_rel_relkind(relid) == RELKIND_FOREIGN_TABLE &&
+		GetForeignServer(GetForeignTable(relid)->serverid)->fdwid == get_foreign_data_wrapper_oid("tensorbank", true);
+}
+
 static void
 table_release(void *object)
 {

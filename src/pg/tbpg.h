@@ -133,10 +133,12 @@ typedef struct TbpgTable
  */
 extern TbpgTable *tbpg_table(Oid relid, Oid user);
 extern void tbpg_forget_table(Oid relid);	/* after build_index */
+extern bool tbpg_is_ours(Oid relid); /* a foreign table of this wrapper */
 /* Column types by role, and how IMPORT names them. */
 extern Oid	tbpg_column_type(const TbGridInfo *info, TbpgColumn column);
 extern Oid	tbpg_tensor_oid(void);		/* types of the extension, by OID, cached */
 extern Oid	tbpg_tensor_ref_oid(void);
+extern Oid	tbpg_extension_owner(void); /* who owns schema tensorbank: for the extension's own tables */
 extern Oid	tbpg_read_function(void);	/* tensorbank.read(tensor_ref), InvalidOid: gone */
 extern const char *tbpg_type_of_stat(const TbArrayMeta *meta, TbStat stat);	/* "double precision" ... */
 extern const char *tbpg_type_of_coord(TbCoordKind kind);

@@ -3,7 +3,9 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_namespace.h"
 #include "catalog/pg_type.h"
 #include "nodes/value.h"
 #include "parser/parse_func.h"
@@ -36,6 +38,20 @@ Oid
 tbpg_tensor_ref_oid(void)
 {
 	return extension_type("tensor_ref");
+}
+
+Oid
+tbpg_extension_owner(void)
+{
+	Oid			space = get_namespace_oid("tensorbank", false);
+	HeapTuple	tuple = SearchSysCache1(NAMESPACEOID, ObjectIdGetDatum(space));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for namespace %u", space);
+	owner = ((Form_pg_namespace) GETSTRUCT(tuple))->nspowner;
+	ReleaseSysCache(tuple);
+	return owner;
 }
 
 Oid
