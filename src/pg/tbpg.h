@@ -192,6 +192,9 @@ extern void tbpg_ref_resolve(const TbpgRef *ref, TbpgResolved *resolved);
 /* ---- read-ahead (ahead.c): fetches that a scan began, found again by read() ---- */
 /* Begin to fetch a ref's bytes for this query, within tensorbank.read_ahead; silently does nothing when the budget is used. */
 extern bool tbpg_ahead_begin(const TbpgRef *ref, TbArray *array, const TbRegion *region);
+/* The same, told apart by scan (any address that is its own), so that one scan's end leaves another's alone. */
+extern bool tbpg_ahead_begin_for(const void *scan, const TbpgRef *ref, TbArray *array, const TbRegion *region);
+extern void tbpg_ahead_forget(const void *scan);	/* at the end of a scan, and at its rescan */
 /* Take the fetch for a ref out of the registry; NULL: none was begun. The caller owns it. */
 extern TbFetch *tbpg_ahead_take(const TbpgRef *ref);
 extern void tbpg_ahead_forget_all(void);	/* at the end of a query or transaction */
