@@ -239,6 +239,8 @@ read_request(HttpdConn *conn, HttpdRequest *request)
 		if (n <= 0)
 			return false;
 		len += (size_t) n;
+		if (request->head[0] == 0x16)	/* a TLS hello: the handler answers it as it likes */
+			break;
 	}
 	(void) sscanf(request->head, "%*s %4095s", request->path);
 	read_range(request);
