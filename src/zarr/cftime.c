@@ -1,10 +1,10 @@
 /*
- * CF time: "<unit> since <instant>" and the instants of values. Calendars whose dates are not dates of PostgreSQL
- * (noleap, 360_day, julian...) and units without a fixed length (months, years) are not time here: such values stay
- * numbers.
+ * CF time: "<unit> since <instant>" and the instants of values. Calendars whose dates are not dates
+ * of PostgreSQL (noleap, 360_day, julian...) and units without a fixed length (months, years) are
+ * not time here: such values stay numbers.
  *
- * Dates before 1582-10-15 are Julian in the standard calendar, and there is no year 0 (year -1 comes before year
- * 1); in proleptic_gregorian all are Gregorian and year 0 exists.
+ * Dates before 1582-10-15 are Julian in the standard calendar, and there is no year 0 (year -1
+ * comes before year 1); in proleptic_gregorian all are Gregorian and year 0 exists.
  *
  * source: CF 1.10, 4.4; UDUNITS-2; cftime and xarray for what is accepted.
  */
@@ -22,8 +22,10 @@
 #define MAX_UNIT_TEXT 16
 #define MAX_YEAR_DIGITS 6
 
-/* PostgreSQL's first timestamptz, 4714-11-24 BC. Its last, in the year 294276, is beyond int64 from 1970: the
- * largest int64 is the end here. */
+/*
+ * PostgreSQL's first timestamptz, 4714-11-24 BC. Its last, in the year 294276, is beyond int64 from
+ * 1970: the largest int64 is the end here.
+ */
 #define FIRST_US (INT64_C(-210866803200000000))
 
 typedef __int128 Wide;
@@ -43,17 +45,44 @@ typedef struct UnitRow
 } UnitRow;
 
 static const UnitRow unit_rows[] = {
-	{"nanoseconds", 0.001}, {"nanosecond", 0.001}, {"nanosec", 0.001}, {"nsec", 0.001}, {"ns", 0.001},
-	{"microseconds", 1}, {"microsecond", 1}, {"microsecs", 1}, {"microsec", 1}, {"usec", 1}, {"us", 1},
+	{"nanoseconds", 0.001},
+	{"nanosecond", 0.001},
+	{"nanosec", 0.001},
+	{"nsec", 0.001},
+	{"ns", 0.001},
+	{"microseconds", 1},
+	{"microsecond", 1},
+	{"microsecs", 1},
+	{"microsec", 1},
+	{"usec", 1},
+	{"us", 1},
 	{"\xc2\xb5s", 1},
-	{"milliseconds", 1000}, {"millisecond", 1000}, {"millisecs", 1000}, {"millisec", 1000}, {"msecs", 1000},
-	{"msec", 1000}, {"ms", 1000},
-	{"seconds", US_PER_SECOND}, {"second", US_PER_SECOND}, {"secs", US_PER_SECOND}, {"sec", US_PER_SECOND},
+	{"milliseconds", 1000},
+	{"millisecond", 1000},
+	{"millisecs", 1000},
+	{"millisec", 1000},
+	{"msecs", 1000},
+	{"msec", 1000},
+	{"ms", 1000},
+	{"seconds", US_PER_SECOND},
+	{"second", US_PER_SECOND},
+	{"secs", US_PER_SECOND},
+	{"sec", US_PER_SECOND},
 	{"s", US_PER_SECOND},
-	{"minutes", US_PER_MINUTE}, {"minute", US_PER_MINUTE}, {"mins", US_PER_MINUTE}, {"min", US_PER_MINUTE},
-	{"hours", US_PER_HOUR}, {"hour", US_PER_HOUR}, {"hrs", US_PER_HOUR}, {"hr", US_PER_HOUR}, {"h", US_PER_HOUR},
-	{"days", US_PER_DAY}, {"day", US_PER_DAY}, {"d", US_PER_DAY},
-	{"weeks", 7 * US_PER_DAY}, {"week", 7 * US_PER_DAY},
+	{"minutes", US_PER_MINUTE},
+	{"minute", US_PER_MINUTE},
+	{"mins", US_PER_MINUTE},
+	{"min", US_PER_MINUTE},
+	{"hours", US_PER_HOUR},
+	{"hour", US_PER_HOUR},
+	{"hrs", US_PER_HOUR},
+	{"hr", US_PER_HOUR},
+	{"h", US_PER_HOUR},
+	{"days", US_PER_DAY},
+	{"day", US_PER_DAY},
+	{"d", US_PER_DAY},
+	{"weeks", 7 * US_PER_DAY},
+	{"week", 7 * US_PER_DAY},
 };
 
 #define UNIT_ROWS (sizeof(unit_rows) / sizeof(unit_rows[0]))
@@ -251,8 +280,8 @@ floor_div(int64_t a, int64_t b)
 }
 
 /*
- * Days since 1970-01-01 (Gregorian) of a date in the Gregorian or Julian calendar with a year 0. False: no such day.
- * Counted from 1 March, so that the leap day is the last of a year.
+ * Days since 1970-01-01 (Gregorian) of a date in the Gregorian or Julian calendar with a year 0.
+ * False: no such day. Counted from 1 March, so that the leap day is the last of a year.
  */
 static bool
 days_from_date(const Date *date, bool julian, int64_t *days)
@@ -274,7 +303,10 @@ days_from_date(const Date *date, bool julian, int64_t *days)
 	return true;
 }
 
-/* Days of a date in the standard calendar. False: year 0, or one of the days that were left out in 1582. */
+/*
+ * Days of a date in the standard calendar. False: year 0, or one of the days that were left out in
+ * 1582.
+ */
 static bool
 days_from_mixed(Date date, int64_t *days)
 {
@@ -305,10 +337,12 @@ tb_time_units(const char *units, const char *calendar)
 	if (unit_us == 0 || strncasecmp(at, "since", 5) != 0 || !isspace((unsigned char) at[5]) ||
 		!read_instant(at + 5, &date))
 		return out;
-	if (calendar == NULL || strcasecmp(calendar, "standard") == 0 || strcasecmp(calendar, "gregorian") == 0)
+	if (calendar == NULL || strcasecmp(calendar, "standard") == 0 ||
+		strcasecmp(calendar, "gregorian") == 0)
 		valid = days_from_mixed(date, &days);
 	else
-		valid = strcasecmp(calendar, "proleptic_gregorian") == 0 && days_from_date(&date, false, &days);
+		valid =
+			strcasecmp(calendar, "proleptic_gregorian") == 0 && days_from_date(&date, false, &days);
 	if (!valid)
 		return out;
 	epoch = (Wide) days * US_PER_DAY + date.us;
@@ -343,7 +377,10 @@ in_range(Wide lo, Wide hi, int64_t *lo_us, int64_t *hi_us)
 	return true;
 }
 
-/* numerator / divisor microseconds behind the reference, floor and ceiling; exact: numerator is not cut. */
+/*
+ * numerator / divisor microseconds behind the reference, floor and ceiling; exact: numerator is not
+ * cut.
+ */
 static bool
 bounds_of(const TbTimeUnits *units, Wide numerator, bool exact, int64_t *lo_us, int64_t *hi_us)
 {
@@ -356,8 +393,8 @@ bounds_of(const TbTimeUnits *units, Wide numerator, bool exact, int64_t *lo_us, 
 }
 
 /*
- * Exact: a double is mantissa * 2^exponent, and its product with the unit's microseconds (or its quotient, for
- * nanoseconds) fits 128 bits wherever it is in range at all.
+ * Exact: a double is mantissa * 2^exponent, and its product with the unit's microseconds (or its
+ * quotient, for nanoseconds) fits 128 bits wherever it is in range at all.
  */
 bool
 tb_time_instant(const TbTimeUnits *units, double value, int64_t *lo_us, int64_t *hi_us)
@@ -387,7 +424,8 @@ tb_time_instant_int_bounds(const TbTimeUnits *units, int64_t value, int64_t *lo_
 {
 	if (!units->is_time)
 		return false;
-	return bounds_of(units, (Wide) value * (units->unit_us < 1 ? 1 : llround(units->unit_us)), true, lo_us, hi_us);
+	return bounds_of(units, (Wide) value * (units->unit_us < 1 ? 1 : llround(units->unit_us)), true,
+					 lo_us, hi_us);
 }
 
 bool

@@ -1,9 +1,9 @@
 /*
- * Single elements in JSON, as fill values and sentinels are written: v3 and v2 spellings, what xarray and NCZarr
- * make of them, and nothing that would change a bit on the way.
+ * Single elements in JSON, as fill values and sentinels are written: v3 and v2 spellings, what
+ * xarray and NCZarr make of them, and nothing that would change a bit on the way.
  *
- * source: Zarr v3 core specification, "fill value"; Zarr v2, "fill value encoding"; xarray's FillValueCoder
- * (base64 of a little-endian double for all floating types).
+ * source: Zarr v3 core specification, "fill value"; Zarr v2, "fill value encoding"; xarray's
+ * FillValueCoder (base64 of a little-endian double for all floating types).
  */
 #include "zarr/parts.h"
 
@@ -65,8 +65,9 @@ tb_element_store(TbDtype dtype, uint64_t bits, void *element)
 }
 
 /*
- * Nearest half of a double. Through float it would be rounded twice; rounding to odd in between keeps the second
- * rounding right. source: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008.
+ * Nearest half of a double. Through float it would be rounded twice; rounding to odd in between
+ * keeps the second rounding right. source: Boldo and Melquiond, "Emulation of FMA and correctly
+ * rounded sums", 2008.
  */
 static uint16_t
 double_to_half(double value)
@@ -193,12 +194,15 @@ base64_digit(char c)
 	return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Up to MAX_BASE64_BYTES bytes with their padding as one little-endian number. source: RFC 4648 section 4. */
+/*
+ * Up to MAX_BASE64_BYTES bytes with their padding as one little-endian number. source: RFC 4648
+ * section 4.
+ */
 static bool
 read_base64(const char *text, size_t *n_bytes, uint64_t *number)
 {
 	size_t		len = strnlen(text, MAX_BASE64_BYTES * 2);
-	size_t		pad = len > 0 && text[len - 1] == '=' ? (len > 1 && text[len - 2] == '=' ? 2 : 1) : 0;
+	size_t pad = len > 0 && text[len - 1] == '=' ? (len > 1 && text[len - 2] == '=' ? 2 : 1) : 0;
 	uint32_t	group = 0;
 	size_t		n = 0;
 
@@ -267,11 +271,13 @@ from_text(TbDtype dtype, const char *text, bool base64_integers, uint64_t *bits)
 			return from_hex(dtype, text + 2, bits);
 	}
 	/* the reader of documents also reads a number that stands alone, exactly and in any locale */
-	if (strnlen(text, MAX_NUMBER_TEXT) < MAX_NUMBER_TEXT && tb_json_parse(text, strlen(text), &number, NULL) == TB_OK)
+	if (strnlen(text, MAX_NUMBER_TEXT) < MAX_NUMBER_TEXT &&
+		tb_json_parse(text, strlen(text), &number, NULL) == TB_OK)
 	{
 		TbJsonType	type = tb_json_type(number);
 
-		result = type == TB_JSON_INT || type == TB_JSON_DOUBLE ? from_number(dtype, number, bits) : TB_ELEMENT_NO_VALUE;
+		result = type == TB_JSON_INT || type == TB_JSON_DOUBLE ? from_number(dtype, number, bits)
+															   : TB_ELEMENT_NO_VALUE;
 		tb_json_free(number);
 		return result;
 	}
@@ -310,8 +316,9 @@ tb_element_parse(TbDtype dtype, const TbJson *value, bool base64_integers, uint6
 }
 
 /*
- * A finite number beyond a floating type becomes infinite, as NumPy has it (a float32 array with float64's lowest
- * number as its fill value). Null: chunks that were never written read as zeros, as in zarr-python.
+ * A finite number beyond a floating type becomes infinite, as NumPy has it (a float32 array with
+ * float64's lowest number as its fill value). Null: chunks that were never written read as zeros,
+ * as in zarr-python.
  */
 TbStatus
 tb_fill_parse(TbArrayMeta *meta, const TbJson *value, TbError *err)
@@ -331,7 +338,8 @@ tb_fill_parse(TbArrayMeta *meta, const TbJson *value, TbError *err)
 	}
 	tb_fail(err, TB_E_TEXT, "fill value does not fit the array's type");
 	tb_error_detail(err, "\"fill_value\": %s, type %s",
-					result == TB_ELEMENT_NO_FIT ? "a value of another width or range" : "no value of this type",
+					result == TB_ELEMENT_NO_FIT ? "a value of another width or range"
+												: "no value of this type",
 					tb_dtype_name(meta->dtype));
 	return TB_E_TEXT;
 }

@@ -1,4 +1,7 @@
-/* Keys of stored objects. source: Zarr v3 core specification, "chunk key encoding"; Zarr v2, "chunks". */
+/*
+ * Keys of stored objects. source: Zarr v3 core specification, "chunk key encoding"; Zarr v2,
+ * "chunks".
+ */
 #include "zarr/zarr.h"
 
 #include <stdarg.h>

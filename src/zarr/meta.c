@@ -1,6 +1,7 @@
 /*
- * The parts of an array's metadata that v2 and v3 have in common: sizes, dimension names, and the proof at the
- * end that the array can be used. Every size is checked here, in constant memory, before anything is made of it.
+ * The parts of an array's metadata that v2 and v3 have in common: sizes, dimension names, and the
+ * proof at the end that the array can be used. Every size is checked here, in constant memory,
+ * before anything is made of it.
  */
 #include "zarr/parts.h"
 
@@ -62,7 +63,8 @@ tb_array_meta_copy(const TbArrayMeta *meta)
 
 /* One size of a list; a number below 0 or of 2^63 and more is out of range, whatever floor says. */
 static TbStatus
-parse_size(const TbJson *value, const char *member, int axis, uint64_t floor, uint64_t *size, TbError *err)
+parse_size(const TbJson *value, const char *member, int axis, uint64_t floor, uint64_t *size,
+		   TbError *err)
 {
 	TbJsonType	type = tb_json_type(value);
 	uint64_t	u;
@@ -86,13 +88,15 @@ parse_size(const TbJson *value, const char *member, int axis, uint64_t floor, ui
 		return TB_E_RANGE;
 	}
 	tb_fail(err, TB_E_INVALID, "array metadata is not valid");
-	tb_error_detail(err, type == TB_JSON_INT ? "\"%s\", axis %d: 0 is no size" : "\"%s\", axis %d: no integer", member,
-					axis);
+	tb_error_detail(
+		err, type == TB_JSON_INT ? "\"%s\", axis %d: 0 is no size" : "\"%s\", axis %d: no integer",
+		member, axis);
 	return TB_E_INVALID;
 }
 
 TbStatus
-tb_sizes_parse(const TbJson *list, const char *member, uint64_t floor, int *ndim, uint64_t *sizes, TbError *err)
+tb_sizes_parse(const TbJson *list, const char *member, uint64_t floor, int *ndim, uint64_t *sizes,
+			   TbError *err)
 {
 	size_t		n = tb_json_length(list);
 
@@ -117,7 +121,7 @@ tb_sizes_parse(const TbJson *list, const char *member, uint64_t floor, int *ndim
 	*ndim = (int) n;
 	for (size_t i = 0; i < n; i++)
 	{
-		TbStatus	status = parse_size(tb_json_at(list, i), member, (int) i, floor, &sizes[i], err);
+		TbStatus status = parse_size(tb_json_at(list, i), member, (int) i, floor, &sizes[i], err);
 
 		if (status != TB_OK)
 			return status;
@@ -155,8 +159,9 @@ invent_name(TbArrayMeta *meta, int axis, const char *stem, TbError *err)
 }
 
 /*
- * Names given once stay as they are; of equal ones the first keeps its name and the others get their axis behind
- * it; an axis without a name is dim_<axis>. The same metadata always gives the same names.
+ * Names given once stay as they are; of equal ones the first keeps its name and the others get
+ * their axis behind it; an axis without a name is dim_<axis>. The same metadata always gives the
+ * same names.
  */
 TbStatus
 tb_dims_name(TbArrayMeta *meta, const TbJson *names, TbError *err)
@@ -185,7 +190,8 @@ tb_dims_name(TbArrayMeta *meta, const TbJson *names, TbError *err)
 		else if (repeated[i])
 		{
 			stem = tb_strdup(meta->dim_name[i]);
-			status = stem == NULL ? tb_fail(err, TB_E_NOMEM, "out of memory") : invent_name(meta, i, stem, err);
+			status = stem == NULL ? tb_fail(err, TB_E_NOMEM, "out of memory")
+								  : invent_name(meta, i, stem, err);
 			tb_free(stem);
 		}
 	}
@@ -215,8 +221,8 @@ check_chunk_bytes(const TbArrayMeta *meta, TbError *err)
 	size_t		bytes = tb_dtype_size(meta->dtype);
 
 	for (int i = 0; i < meta->ndim; i++)
-		if (meta->chunk[i] > TB_CHUNK_MAX_BYTES || !tb_mul_size(bytes, (size_t) meta->chunk[i], &bytes) ||
-			bytes > TB_CHUNK_MAX_BYTES)
+		if (meta->chunk[i] > TB_CHUNK_MAX_BYTES ||
+			!tb_mul_size(bytes, (size_t) meta->chunk[i], &bytes) || bytes > TB_CHUNK_MAX_BYTES)
 		{
 			tb_fail(err, TB_E_LIMIT, "chunks of the array are too large");
 			tb_error_detail(err, "at most %zu bytes are allowed", TB_CHUNK_MAX_BYTES);
@@ -236,7 +242,8 @@ time_of(const TbArrayMeta *meta)
 
 	if (meta->dtype == TB_BOOL || !tb_json_get_string(meta->attributes, "units", &units))
 		return none;
-	if (tb_json_get(meta->attributes, "calendar", &member) && member != NULL && !tb_json_as_string(member, &calendar))
+	if (tb_json_get(meta->attributes, "calendar", &member) && member != NULL &&
+		!tb_json_as_string(member, &calendar))
 		return none;
 	return tb_time_units(units, calendar);
 }

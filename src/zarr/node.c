@@ -1,4 +1,6 @@
-/* Nodes of a hierarchy, their list and their paths. What is in a node is parsed by v2.c and v3.c. */
+/*
+ * Nodes of a hierarchy, their list and their paths. What is in a node is parsed by v2.c and v3.c.
+ */
 #include "zarr/parts.h"
 
 #include <string.h>
@@ -71,8 +73,8 @@ begin_node(TbNode *node, const char *path, int zarr_format, const TbError *reaso
 }
 
 TbStatus
-tb_nodes_add_array(TbNodes *nodes, const char *path, int zarr_format, TbArrayMeta *meta, const TbError *reason,
-				   TbError *err)
+tb_nodes_add_array(TbNodes *nodes, const char *path, int zarr_format, TbArrayMeta *meta,
+				   const TbError *reason, TbError *err)
 {
 	TbNode		node;
 
@@ -126,7 +128,8 @@ tb_path_valid(const char *path)
 	{
 		size_t		len = strcspn(path, "/");
 
-		if (len == 0 || (len == 1 && path[0] == '.') || (len == 2 && path[0] == '.' && path[1] == '.'))
+		if (len == 0 || (len == 1 && path[0] == '.') ||
+			(len == 2 && path[0] == '.' && path[1] == '.'))
 			return false;
 		if (path[len] == '\0')
 			return true;

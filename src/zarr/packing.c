@@ -1,10 +1,11 @@
 /*
- * How stored elements become values: xarray's mask_and_scale, from the array's type and attributes. Applying it to
- * elements is block/'s.
+ * How stored elements become values: xarray's mask_and_scale, from the array's type and attributes.
+ * Applying it to elements is block/'s.
  *
- * Which elements are missing: those equal to the attributes _FillValue and missing_value. Without a _FillValue that
- * is a value of the type, the fill_value of a v2 array counts where it is neither null nor 0 and the array has
- * dimension names: xarray, NCZarr and Kerchunk write it so. xarray also masks 0, which turns real zeros into NaN.
+ * Which elements are missing: those equal to the attributes _FillValue and missing_value. Without a
+ * _FillValue that is a value of the type, the fill_value of a v2 array counts where it is neither
+ * null nor 0 and the array has dimension names: xarray, NCZarr and Kerchunk write it so. xarray
+ * also masks 0, which turns real zeros into NaN.
  *
  * source: CF 1.10, 2.5.1 and 8.1; xarray, coding/variables.py (CFMaskCoder, CFScaleOffsetCoder).
  */
@@ -25,7 +26,10 @@ get_number(const TbJson *attributes, const char *name, double *number)
 	return tb_json_as_double(value, number);
 }
 
-/* Integers with _Unsigned are taken for the other signedness, bits unchanged. source: NetCDF users' guide. */
+/*
+ * Integers with _Unsigned are taken for the other signedness, bits unchanged. source: NetCDF users'
+ * guide.
+ */
 static TbDtype
 packed_type(const TbArrayMeta *meta)
 {
@@ -71,8 +75,8 @@ add_sentinel(TbPacking *packing, uint64_t bits, TbError *err)
 }
 
 /*
- * One element of an attribute. With _Unsigned writers give it in either signedness. What is no value of the type
- * cannot be equal to any element and is left out, as in xarray.
+ * One element of an attribute. With _Unsigned writers give it in either signedness. What is no
+ * value of the type cannot be equal to any element and is left out, as in xarray.
  */
 static TbStatus
 add_from(TbPacking *packing, const TbJson *value, TbError *err)
@@ -80,7 +84,8 @@ add_from(TbPacking *packing, const TbJson *value, TbError *err)
 	uint64_t	bits;
 
 	if (tb_element_parse(packing->packed, value, false, &bits) != TB_ELEMENT_OK &&
-		(packing->packed == packing->stored || tb_element_parse(packing->stored, value, false, &bits) != TB_ELEMENT_OK))
+		(packing->packed == packing->stored ||
+		 tb_element_parse(packing->stored, value, false, &bits) != TB_ELEMENT_OK))
 		return TB_OK;
 	return add_sentinel(packing, bits, err);
 }
@@ -101,7 +106,10 @@ add_attribute(TbPacking *packing, const TbJson *attributes, const char *name, Tb
 	return status;
 }
 
-/* True where the array's own fill value is one of the missing ones. explicit: _FillValue gave a sentinel. */
+/*
+ * True where the array's own fill value is one of the missing ones. explicit: _FillValue gave a
+ * sentinel.
+ */
 static bool
 fill_counts(const TbArrayMeta *meta, int mask_fill, bool explicit_fill)
 {

@@ -1,6 +1,7 @@
 /*
- * Shard indexes: one pair of 64-bit numbers for each entry, in C order. Everything is proved once for the whole
- * index, so that entries can then be taken one by one without further checks. Reading the bytes is left to others.
+ * Shard indexes: one pair of 64-bit numbers for each entry, in C order. Everything is proved once
+ * for the whole index, so that entries can then be taken one by one without further checks. Reading
+ * the bytes is left to others.
  *
  * source: Zarr sharding_indexed codec 1.0, "binary shard format".
  */
@@ -54,8 +55,8 @@ check_crc(const TbShardLevel *level, const uint8_t *bytes, TbError *err)
 {
 	size_t		covered = level->index_bytes - CRC_BYTES;
 	const uint8_t *stored = bytes + covered;
-	uint32_t	crc = (uint32_t) stored[0] | (uint32_t) stored[1] << 8 | (uint32_t) stored[2] << 16 |
-		(uint32_t) stored[3] << 24;
+	uint32_t crc = (uint32_t) stored[0] | (uint32_t) stored[1] << 8 | (uint32_t) stored[2] << 16 |
+				   (uint32_t) stored[3] << 24;
 
 	if (tb_crc32c(0, bytes, covered) != crc)
 		return corrupt(err, "checksum of %zu bytes differs", covered);
@@ -74,17 +75,19 @@ check_entry(uint64_t i, const TbShardEntry *entry, uint64_t first, uint64_t end,
 	if (entry->offset == UINT64_MAX || entry->length == UINT64_MAX)
 		return corrupt(err, "entry %llu is missing by half", n);
 	if (!tb_add_u64(entry->offset, entry->length, &entry_end))
-		return corrupt(err, "entry %llu: offset %llu + length %llu is too large", n, offset, length);
+		return corrupt(err, "entry %llu: offset %llu + length %llu is too large", n, offset,
+					   length);
 	if (entry->offset < first)
 		return corrupt(err, "entry %llu: offset %llu is inside the index", n, offset);
 	if (end != UINT64_MAX && entry_end > end)
-		return corrupt(err, "entry %llu: %llu bytes at %llu, the data end at %llu", n, length, offset,
-					   (unsigned long long) end);
+		return corrupt(err, "entry %llu: %llu bytes at %llu, the data end at %llu", n, length,
+					   offset, (unsigned long long) end);
 	return TB_OK;
 }
 
 TbStatus
-tb_shard_index_check(const TbShardLevel *level, const uint8_t *bytes, size_t len, uint64_t shard_bytes, TbError *err)
+tb_shard_index_check(const TbShardLevel *level, const uint8_t *bytes, size_t len,
+					 uint64_t shard_bytes, TbError *err)
 {
 	uint64_t	first = level->index_at_start ? level->index_bytes : 0;
 	uint64_t	end = shard_bytes;
@@ -94,7 +97,8 @@ tb_shard_index_check(const TbShardLevel *level, const uint8_t *bytes, size_t len
 	if (len != level->index_bytes)
 		return corrupt(err, "%zu bytes instead of %zu", len, level->index_bytes);
 	if (shard_bytes < level->index_bytes)
-		return corrupt(err, "shard of %llu bytes is shorter than its index", (unsigned long long) shard_bytes);
+		return corrupt(err, "shard of %llu bytes is shorter than its index",
+					   (unsigned long long) shard_bytes);
 	if (!level->index_at_start && end != UINT64_MAX)
 		end -= level->index_bytes;
 	if (level->index_crc)
@@ -109,7 +113,8 @@ tb_shard_index_check(const TbShardLevel *level, const uint8_t *bytes, size_t len
 		/* each byte belongs to one entry at most: else a small shard could be a bomb */
 		if (status == TB_OK && end != UINT64_MAX &&
 			(!tb_add_u64(total, entry.length, &total) || total > end - first))
-			status = corrupt(err, "entries up to %llu hold more bytes than the shard", (unsigned long long) i);
+			status = corrupt(err, "entries up to %llu hold more bytes than the shard",
+							 (unsigned long long) i);
 	}
 	return status;
 }

@@ -1,9 +1,9 @@
 /*
- * Zarr v2: .zarray, .zgroup, .zattrs and .zmetadata, with what xarray and NCZarr add for dimension names. The
- * codecs are turned into a v3 list in v2_codecs.c.
+ * Zarr v2: .zarray, .zgroup, .zattrs and .zmetadata, with what xarray and NCZarr add for dimension
+ * names. The codecs are turned into a v3 list in v2_codecs.c.
  *
- * source: Zarr v2 specification; xarray's _ARRAY_DIMENSIONS; NetCDF-C's NCZarr specification (dimension
- * references in .zarray or .zattrs, with old and new spellings).
+ * source: Zarr v2 specification; xarray's _ARRAY_DIMENSIONS; NetCDF-C's NCZarr specification
+ * (dimension references in .zarray or .zattrs, with old and new spellings).
  */
 #include "zarr/parts.h"
 
@@ -88,7 +88,10 @@ names_each_axis(const TbJson *list, int ndim)
 	return true;
 }
 
-/* NCZarr's references ("/group/lat"): a list of the last parts, owned by the caller; NULL: none (or no memory). */
+/*
+ * NCZarr's references ("/group/lat"): a list of the last parts, owned by the caller; NULL: none (or
+ * no memory).
+ */
 static TbStatus
 nczarr_names(const Documents *docs, int ndim, TbJson **names, TbError *err)
 {
@@ -141,7 +144,8 @@ name_dims(const Documents *docs, TbArrayMeta *meta, TbError *err)
 	TbJson	   *names;
 	TbStatus	status;
 
-	if (tb_json_get(docs->attributes, "_ARRAY_DIMENSIONS", &names) && names_each_axis(names, meta->ndim))
+	if (tb_json_get(docs->attributes, "_ARRAY_DIMENSIONS", &names) &&
+		names_each_axis(names, meta->ndim))
 		return tb_dims_name(meta, names, err);
 	status = nczarr_names(docs, meta->ndim, &names, err);
 	if (status == TB_OK)
@@ -235,7 +239,8 @@ add_group(const char *path, const Documents *docs, TbNodes *nodes, TbError *err)
 
 /* Parse the one or two documents of a node and append it. */
 static TbStatus
-parse_node(const char *path, const TbBuf *main, const TbBuf *zattrs, bool is_group, TbNodes *nodes, TbError *err)
+parse_node(const char *path, const TbBuf *main, const TbBuf *zattrs, bool is_group, TbNodes *nodes,
+		   TbError *err)
 {
 	Documents	docs = {NULL, NULL};
 	const char *name = is_group ? ".zgroup" : ".zarray";
@@ -258,18 +263,23 @@ parse_node(const char *path, const TbBuf *main, const TbBuf *zattrs, bool is_gro
 }
 
 TbStatus
-tb_zarr_parse_v2_array(const char *path, const TbBuf *zarray, const TbBuf *zattrs, TbNodes *nodes, TbError *err)
+tb_zarr_parse_v2_array(const char *path, const TbBuf *zarray, const TbBuf *zattrs, TbNodes *nodes,
+					   TbError *err)
 {
 	return parse_node(path, zarray, zattrs, false, nodes, err);
 }
 
 TbStatus
-tb_zarr_parse_v2_group(const char *path, const TbBuf *zgroup, const TbBuf *zattrs, TbNodes *nodes, TbError *err)
+tb_zarr_parse_v2_group(const char *path, const TbBuf *zgroup, const TbBuf *zattrs, TbNodes *nodes,
+					   TbError *err)
 {
 	return parse_node(path, zgroup, zattrs, true, nodes, err);
 }
 
-/* Split a key of .zmetadata: *relative (fresh memory) is the node's path. False: not of that kind (or no memory). */
+/*
+ * Split a key of .zmetadata: *relative (fresh memory) is the node's path. False: not of that kind
+ * (or no memory).
+ */
 static bool
 node_of_key(const char *key, const char *suffix, char **relative)
 {
@@ -300,7 +310,8 @@ attributes_of(const TbJson *map, const char *relative, TbJson **attributes, TbEr
 
 /* One .zarray or .zgroup of .zmetadata, at relative below base. errors: NOMEM. */
 static TbStatus
-add_entry(const char *base, const char *relative, const Documents *docs, bool is_group, TbNodes *nodes, TbError *err)
+add_entry(const char *base, const char *relative, const Documents *docs, bool is_group,
+		  TbNodes *nodes, TbError *err)
 {
 	char	   *path = tb_path_join(base, relative);
 	TbStatus	status;
@@ -347,7 +358,8 @@ add_map(const char *base, const TbJson *map, TbNodes *nodes, TbError *err)
 
 /* On failure nodes are as they were. */
 TbStatus
-tb_zarr_parse_v2_consolidated(const char *path, const TbBuf *zmetadata, TbNodes *nodes, TbError *err)
+tb_zarr_parse_v2_consolidated(const char *path, const TbBuf *zmetadata, TbNodes *nodes,
+							  TbError *err)
 {
 	size_t		had = nodes->n;
 	TbJson	   *doc;
@@ -355,8 +367,9 @@ tb_zarr_parse_v2_consolidated(const char *path, const TbBuf *zmetadata, TbNodes 
 	int64_t		format;
 	TbStatus	status = tb_json_parse(zmetadata->data, zmetadata->len, &doc, err);
 
-	if (status == TB_OK && (!tb_json_get_int(doc, "zarr_consolidated_format", &format) || format != 1 ||
-							!tb_json_get(doc, "metadata", &map) || tb_json_type(map) != TB_JSON_OBJECT))
+	if (status == TB_OK &&
+		(!tb_json_get_int(doc, "zarr_consolidated_format", &format) || format != 1 ||
+		 !tb_json_get(doc, "metadata", &map) || tb_json_type(map) != TB_JSON_OBJECT))
 	{
 		status = tb_fail(err, TB_E_INVALID, "document is no consolidated metadata");
 		tb_error_detail(err, "\"zarr_consolidated_format\" 1 and \"metadata\" are expected");

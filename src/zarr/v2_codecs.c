@@ -1,6 +1,7 @@
 /*
- * The codecs of a v2 array as a v3 list: order F is a transpose, the byte order of the type a `bytes` codec, then
- * filters in their order and the compressor. What numcodecs knows and v3 does not keeps its id ("v2_id").
+ * The codecs of a v2 array as a v3 list: order F is a transpose, the byte order of the type a
+ * `bytes` codec, then filters in their order and the compressor. What numcodecs knows and v3 does
+ * not keeps its id ("v2_id").
  *
  * source: Zarr v2 specification, "metadata"; numcodecs' configurations.
  */
@@ -88,7 +89,8 @@ parse_order(const TbJson *zarray, bool *fortran, TbError *err)
 
 /* transpose and bytes. */
 static TbStatus
-write_array_codecs(TbBuf *text, const TbArrayMeta *meta, bool fortran, bool big_endian, TbError *err)
+write_array_codecs(TbBuf *text, const TbArrayMeta *meta, bool fortran, bool big_endian,
+				   TbError *err)
 {
 	TbStatus	status = tb_buf_printf(text, "[");
 
@@ -106,7 +108,8 @@ write_array_codecs(TbBuf *text, const TbArrayMeta *meta, bool fortran, bool big_
 }
 
 static TbStatus
-write_list(TbBuf *text, const TbArrayMeta *meta, const TbJson *zarray, bool big_endian, TbError *err)
+write_list(TbBuf *text, const TbArrayMeta *meta, const TbJson *zarray, bool big_endian,
+		   TbError *err)
 {
 	TbJson	   *filters;
 	TbJson	   *compressor;

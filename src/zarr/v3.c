@@ -1,12 +1,12 @@
 /*
- * Zarr v3: zarr.json of arrays and groups, and consolidated metadata inside a group's. The codec list is taken
- * apart in v3_codecs.c, fill values are read in fill.c, sizes in meta.c.
+ * Zarr v3: zarr.json of arrays and groups, and consolidated metadata inside a group's. The codec
+ * list is taken apart in v3_codecs.c, fill values are read in fill.c, sizes in meta.c.
  *
- * A document that is no zarr.json at all fails; an array or group that uses what is not supported becomes a node
- * with a status, so that the rest of a hierarchy can be used.
+ * A document that is no zarr.json at all fails; an array or group that uses what is not supported
+ * becomes a node with a status, so that the rest of a hierarchy can be used.
  *
- * source: Zarr v3 core specification (3.1), "array metadata", "group metadata"; zarr-python's inline
- * consolidated metadata.
+ * source: Zarr v3 core specification (3.1), "array metadata", "group metadata"; zarr-python's
+ * inline consolidated metadata.
  */
 #include "zarr/parts.h"
 
@@ -165,16 +165,17 @@ static TbStatus
 parse_array(const TbJson *doc, TbArrayMeta *meta, TbError *err)
 {
 	static const char *const known[] = {
-		"zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value",
-		"codecs", "attributes", "storage_transformers", "dimension_names", NULL
+		"zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding",
+		"fill_value", "codecs", "attributes", "storage_transformers", "dimension_names", NULL
 	};
 	TbJson	   *value;
 	TbStatus	status = check_members(doc, known, err);
 
 	meta->ndim = -1;
 	if (status == TB_OK)
-		status = tb_json_get(doc, "shape", &value) ?
-			tb_sizes_parse(value, "shape", 0, &meta->ndim, meta->shape, err) : invalid(err, "\"shape\" is missing");
+		status = tb_json_get(doc, "shape", &value)
+					 ? tb_sizes_parse(value, "shape", 0, &meta->ndim, meta->shape, err)
+					 : invalid(err, "\"shape\" is missing");
 	if (status == TB_OK)
 		status = parse_dtype(doc, &meta->dtype, err);
 	if (status == TB_OK)
@@ -220,7 +221,8 @@ add_array(const char *path, const TbJson *doc, TbNodes *nodes, TbError *err)
 static TbStatus
 add_group(const char *path, const TbJson *doc, TbNodes *nodes, TbError *err)
 {
-	static const char *const known[] = {"zarr_format", "node_type", "attributes", "consolidated_metadata", NULL};
+	static const char *const known[] = {"zarr_format", "node_type", "attributes",
+										"consolidated_metadata", NULL};
 	TbError		reason;
 	TbJson	   *attributes = NULL;
 	TbJson	   *value;
@@ -241,7 +243,8 @@ node_type(const TbJson *doc, bool *is_group, TbError *err)
 	const char *type;
 	int64_t		format;
 
-	if (tb_json_get_int(doc, "zarr_format", &format) && format == 3 && tb_json_get_string(doc, "node_type", &type) &&
+	if (tb_json_get_int(doc, "zarr_format", &format) && format == 3 &&
+		tb_json_get_string(doc, "node_type", &type) &&
 		(strcmp(type, "group") == 0 || strcmp(type, "array") == 0))
 	{
 		*is_group = type[0] == 'g';
@@ -283,14 +286,15 @@ add_entry(const char *base, const char *relative, const TbJson *doc, TbNodes *no
 
 /* The nodes below a group, where its metadata hold them inline. */
 static TbStatus
-add_consolidated(const char *path, const TbJson *doc, TbNodes *nodes, bool *consolidated, TbError *err)
+add_consolidated(const char *path, const TbJson *doc, TbNodes *nodes, bool *consolidated,
+				 TbError *err)
 {
 	TbJson	   *value;
 	TbJson	   *map;
 	const char *kind = "inline";
 
-	if (!tb_json_get(doc, "consolidated_metadata", &value) || !tb_json_get(value, "metadata", &map) ||
-		tb_json_type(map) != TB_JSON_OBJECT)
+	if (!tb_json_get(doc, "consolidated_metadata", &value) ||
+		!tb_json_get(value, "metadata", &map) || tb_json_type(map) != TB_JSON_OBJECT)
 		return TB_OK;
 	(void) tb_json_get_string(value, "kind", &kind);
 	if (strcmp(kind, "inline") != 0)
@@ -310,7 +314,8 @@ add_consolidated(const char *path, const TbJson *doc, TbNodes *nodes, bool *cons
 
 /* On failure nodes are as they were. */
 TbStatus
-tb_zarr_parse_v3(const char *path, const TbBuf *zarr_json, TbNodes *nodes, bool *consolidated, TbError *err)
+tb_zarr_parse_v3(const char *path, const TbBuf *zarr_json, TbNodes *nodes, bool *consolidated,
+				 TbError *err)
 {
 	size_t		had = nodes->n;
 	TbJson	   *doc;

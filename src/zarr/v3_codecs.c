@@ -1,6 +1,7 @@
 /*
- * The codec list of a v3 array, taken apart: each sharding_indexed becomes a shard level, what is inside the
- * innermost is left as the list for the chunks. Whether those codecs are known is decided by codec/.
+ * The codec list of a v3 array, taken apart: each sharding_indexed becomes a shard level, what is
+ * inside the innermost is left as the list for the chunks. Whether those codecs are known is
+ * decided by codec/.
  *
  * source: Zarr v3 core specification, "codecs"; sharding_indexed codec 1.0.
  */
@@ -22,7 +23,9 @@ fail(TbError *err, TbStatus status, const char *format, ...)
 	va_start(args, format);
 	(void) vsnprintf(reason, sizeof(reason), format, args);
 	va_end(args);
-	tb_fail(err, status, status == TB_E_UNSUPPORTED ? "codec is not supported" : "codec configuration is not valid");
+	tb_fail(err, status,
+			status == TB_E_UNSUPPORTED ? "codec is not supported"
+									   : "codec configuration is not valid");
 	tb_error_detail(err, "%s", reason);
 	return status;
 }
@@ -78,7 +81,8 @@ parse_index_codecs(const TbJson *codecs, TbShardLevel *level, TbError *err)
 		if (!tb_extension(tb_json_at(codecs, i), &name, &config))
 			return fail(err, TB_E_INVALID, "a codec in \"index_codecs\" has no name");
 		if (strcmp(name, i == 0 ? "bytes" : "crc32c") != 0 || i > 1)
-			return fail(err, TB_E_UNSUPPORTED, "codec \"%.100s\" in \"index_codecs\" at place %zu", name, i);
+			return fail(err, TB_E_UNSUPPORTED, "codec \"%.100s\" in \"index_codecs\" at place %zu",
+						name, i);
 		if (i == 1)
 			level->index_crc = true;
 		else if (!tb_json_get_string(config, "endian", &endian) ||
@@ -101,9 +105,12 @@ count_entries(int ndim, TbShardLevel *level, TbError *err)
 	for (int i = 0; i < ndim; i++)
 	{
 		if (level->shard[i] % level->inner[i] != 0)
-			return fail(err, TB_E_INVALID, "\"" SHARDING "\": a shard of %llu on axis %d is no multiple of %llu",
-						(unsigned long long) level->shard[i], i, (unsigned long long) level->inner[i]);
-		if (!tb_mul_u64(entries, level->shard[i] / level->inner[i], &entries) || entries > INDEX_MAX_BYTES / 16)
+			return fail(err, TB_E_INVALID,
+						"\"" SHARDING "\": a shard of %llu on axis %d is no multiple of %llu",
+						(unsigned long long) level->shard[i], i,
+						(unsigned long long) level->inner[i]);
+		if (!tb_mul_u64(entries, level->shard[i] / level->inner[i], &entries) ||
+			entries > INDEX_MAX_BYTES / 16)
 		{
 			tb_fail(err, TB_E_LIMIT, "shards of the array have too many chunks");
 			tb_error_detail(err, "at most %zu are allowed", INDEX_MAX_BYTES / 16);
@@ -117,7 +124,8 @@ count_entries(int ndim, TbShardLevel *level, TbError *err)
 
 /* Read one sharding_indexed; *inner (borrowed): its codecs. */
 static TbStatus
-parse_level(const TbArrayMeta *meta, const TbJson *config, TbShardLevel *level, TbJson **inner, TbError *err)
+parse_level(const TbArrayMeta *meta, const TbJson *config, TbShardLevel *level, TbJson **inner,
+			TbError *err)
 {
 	TbJson	   *member;
 	const char *location = "end";
@@ -131,8 +139,10 @@ parse_level(const TbArrayMeta *meta, const TbJson *config, TbShardLevel *level, 
 	if (status != TB_OK)
 		return status;
 	if (tb_json_get(config, "index_location", &member) &&
-		(!tb_json_as_string(member, &location) || (strcmp(location, "start") != 0 && strcmp(location, "end") != 0)))
-		return fail(err, TB_E_INVALID, "\"index_location\" of \"" SHARDING "\" is neither \"start\" nor \"end\"");
+		(!tb_json_as_string(member, &location) ||
+		 (strcmp(location, "start") != 0 && strcmp(location, "end") != 0)))
+		return fail(err, TB_E_INVALID,
+					"\"index_location\" of \"" SHARDING "\" is neither \"start\" nor \"end\"");
 	level->index_at_start = location[0] == 's';
 	(void) tb_json_get(config, "index_codecs", &member);
 	status = parse_index_codecs(member, level, err);
@@ -160,7 +170,8 @@ tb_v3_codecs(TbArrayMeta *meta, TbJson *codecs, TbError *err)
 			break;
 		status = check_neighbours(codecs, at, err);
 		if (status == TB_OK && meta->n_shard_levels == TB_MAX_SHARD_LEVELS)
-			status = fail(err, TB_E_UNSUPPORTED, "\"" SHARDING "\" nested more than %d times", TB_MAX_SHARD_LEVELS);
+			status = fail(err, TB_E_UNSUPPORTED, "\"" SHARDING "\" nested more than %d times",
+						  TB_MAX_SHARD_LEVELS);
 		if (status == TB_OK)
 			status = parse_level(meta, config, level, &codecs, err);
 		if (status != TB_OK)

@@ -1,6 +1,7 @@
 /*
- * Zarr v2 and v3 metadata, chunk keys, shard indexes and CF attributes: pure functions from bytes to structs,
- * no I/O. source: Zarr v3 core specification, sharding_indexed 1.0; Zarr v2 specification; CF 1.10 sections 2.5.1, 4.4, 8.1.
+ * Zarr v2 and v3 metadata, chunk keys, shard indexes and CF attributes: pure functions from bytes
+ * to structs, no I/O. source: Zarr v3 core specification, sharding_indexed 1.0; Zarr v2
+ * specification; CF 1.10 sections 2.5.1, 4.4, 8.1.
  */
 #ifndef TB_ZARR_H
 #define TB_ZARR_H
@@ -33,7 +34,7 @@ typedef struct TbPacking
 	int			n_sentinels;	/* elements equal to one of these are missing */
 	uint64_t	sentinel[TB_MAX_SENTINELS]; /* bit pattern in the packed type, low bytes */
 	bool		scaled;
-	double		scale;			/* decoded = packed * scale + offset, computed in the decoded type */
+	double scale; /* decoded = packed * scale + offset, computed in the decoded type */
 	double		offset;
 } TbPacking;
 
@@ -58,7 +59,8 @@ typedef struct TbArrayMeta
 	bool		fill_is_null;
 	bool		key_v2;			/* "0.0" / "0/0", else "c/0/0" */
 	char		separator;
-	uint64_t	grid_chunk[TB_MAX_DIM]; /* what one stored object covers: the outermost shard, or the chunk */
+	uint64_t grid_chunk
+		[TB_MAX_DIM]; /* what one stored object covers: the outermost shard, or the chunk */
 	uint64_t	chunk[TB_MAX_DIM];	/* the innermost chunk */
 	int			n_shard_levels; /* 0: not sharded */
 	TbShardLevel shard[TB_MAX_SHARD_LEVELS];
@@ -68,7 +70,10 @@ typedef struct TbArrayMeta
 	TbTimeUnits time;			/* of the decoded values, where units say "... since ..." */
 } TbArrayMeta;
 
-/* A node of a hierarchy. `status` other than OK: the node exists but cannot be used; `error` says why. */
+/*
+ * A node of a hierarchy. `status` other than OK: the node exists but cannot be used; `error` says
+ * why.
+ */
 typedef struct TbNode
 {
 	char	   *path;			/* owned; below the store's url */
@@ -91,25 +96,32 @@ extern void tb_node_free(TbNode *node);	/* contents */
 
 /*
  * Parse zarr.json (v3) or .zarray / .zgroup with .zattrs (v2) of the node at path. A v3 group with
- * "consolidated_metadata" and a v2 .zmetadata give every node below it, relative paths prefixed with path.
- * All append to nodes. A single bad array becomes a node with its status; only unusable documents fail.
+ * "consolidated_metadata" and a v2 .zmetadata give every node below it, relative paths prefixed
+ * with path. All append to nodes. A single bad array becomes a node with its status; only unusable
+ * documents fail.
  * errors: JSON, JSON_DUPLICATE, LIMIT, INVALID, NOMEM.
  */
-extern TbStatus tb_zarr_parse_v3(const char *path, const TbBuf *zarr_json, TbNodes *nodes, bool *consolidated,
-								 TbError *err) TB_MUST_CHECK;
-extern TbStatus tb_zarr_parse_v2_array(const char *path, const TbBuf *zarray, const TbBuf *zattrs, TbNodes *nodes,
-									   TbError *err) TB_MUST_CHECK;
-extern TbStatus tb_zarr_parse_v2_group(const char *path, const TbBuf *zgroup, const TbBuf *zattrs, TbNodes *nodes,
-									   TbError *err) TB_MUST_CHECK;
-extern TbStatus tb_zarr_parse_v2_consolidated(const char *path, const TbBuf *zmetadata, TbNodes *nodes,
-											  TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_zarr_parse_v3(const char *path, const TbBuf *zarr_json, TbNodes *nodes,
+								 bool *consolidated, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_zarr_parse_v2_array(const char *path, const TbBuf *zarray, const TbBuf *zattrs,
+									   TbNodes *nodes, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_zarr_parse_v2_group(const char *path, const TbBuf *zgroup, const TbBuf *zattrs,
+									   TbNodes *nodes, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_zarr_parse_v2_consolidated(const char *path, const TbBuf *zmetadata,
+											  TbNodes *nodes, TbError *err) TB_MUST_CHECK;
 
-/* An independent copy (attributes and codecs shared by reference count). NULL when memory is gone. */
+/*
+ * An independent copy (attributes and codecs shared by reference count). NULL when memory is gone.
+ */
 extern TbArrayMeta *tb_array_meta_copy(const TbArrayMeta *meta);
 extern void tb_array_meta_free(TbArrayMeta *meta);
 
-/* Key of the stored object at grid index (in units of grid_chunk), below the store's url. false: buffer too small. */
-extern bool tb_chunk_key(const TbArrayMeta *meta, const uint64_t *index, char *key, size_t key_bytes);
+/*
+ * Key of the stored object at grid index (in units of grid_chunk), below the store's url. false:
+ * buffer too small.
+ */
+extern bool tb_chunk_key(const TbArrayMeta *meta, const uint64_t *index, char *key,
+						 size_t key_bytes);
 
 /* One entry of a shard index. missing: (2^64-1, 2^64-1). */
 typedef struct TbShardEntry
@@ -120,25 +132,39 @@ typedef struct TbShardEntry
 } TbShardEntry;
 
 /*
- * Prove a shard index of level->index_bytes bytes: crc, no overflow, entries inside the shard (shard_bytes,
- * UINT64_MAX where not known), not over the index. Then entries may be taken one by one.
+ * Prove a shard index of level->index_bytes bytes: crc, no overflow, entries inside the shard
+ * (shard_bytes, UINT64_MAX where not known), not over the index. Then entries may be taken one by
+ * one.
  * errors: CORRUPT (detail says which entry).
  */
-extern TbStatus tb_shard_index_check(const TbShardLevel *level, const uint8_t *bytes, size_t len, uint64_t shard_bytes,
-									 TbError *err) TB_MUST_CHECK;
-extern TbShardEntry tb_shard_index_entry(const TbShardLevel *level, const uint8_t *bytes, uint64_t entry);
+extern TbStatus tb_shard_index_check(const TbShardLevel *level, const uint8_t *bytes, size_t len,
+									 uint64_t shard_bytes, TbError *err) TB_MUST_CHECK;
+extern TbShardEntry tb_shard_index_entry(const TbShardLevel *level, const uint8_t *bytes,
+										 uint64_t entry);
 
-/* CF: packing from dtype and attributes (applied by the parsers), see semantics.md 1-2. mask_fill: -1 by rule, 0, 1. */
-extern TbStatus tb_packing_from(const TbArrayMeta *meta, int mask_fill, TbPacking *packing, TbError *err) TB_MUST_CHECK;
+/*
+ * CF: packing from dtype and attributes (applied by the parsers), see semantics.md 1-2. mask_fill:
+ * -1 by rule, 0, 1.
+ */
+extern TbStatus tb_packing_from(const TbArrayMeta *meta, int mask_fill, TbPacking *packing,
+								TbError *err) TB_MUST_CHECK;
 
-/* "hours since 1900-01-01 00:00:0.0" with a calendar (NULL: standard). is_time false: no such units, or a calendar or unit that has
- * no instant. source: CF 4.4; standard = mixed Julian/Gregorian before 1582-10-15. */
+/*
+ * "hours since 1900-01-01 00:00:0.0" with a calendar (NULL: standard). is_time false: no such
+ * units, or a calendar or unit that has no instant. source: CF 4.4; standard = mixed
+ * Julian/Gregorian before 1582-10-15.
+ */
 extern TbTimeUnits tb_time_units(const char *units, const char *calendar);
 
-/* Instant of a value, rounded outward to [lo, hi] microseconds since 1970 UTC. false: out of timestamptz's range, NaN. */
+/*
+ * Instant of a value, rounded outward to [lo, hi] microseconds since 1970 UTC. false: out of
+ * timestamptz's range, NaN.
+ */
 extern bool tb_time_instant(const TbTimeUnits *units, double value, int64_t *lo_us, int64_t *hi_us);
-extern bool tb_time_instant_int(const TbTimeUnits *units, int64_t value, int64_t *us);	/* exact; false also where it is not */
+extern bool tb_time_instant_int(const TbTimeUnits *units, int64_t value,
+								int64_t *us); /* exact; false also where it is not */
 /* As tb_time_instant for a 64-bit integer, which a double may not hold. */
-extern bool tb_time_instant_int_bounds(const TbTimeUnits *units, int64_t value, int64_t *lo_us, int64_t *hi_us);
+extern bool tb_time_instant_int_bounds(const TbTimeUnits *units, int64_t value, int64_t *lo_us,
+									   int64_t *hi_us);
 
 #endif
