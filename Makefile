@@ -5,7 +5,7 @@
 #   make test                install what is missing, then every test; last line "N passed, N failed"
 #   make lint bench          house rules as scripts; ratios against peers
 #   make unit asan tsan      the engine's tests alone, plain or under sanitizers
-VERSION := 0.1.0
+TB_VERSION := 0.1.0
 PG_CONFIG ?= pg_config
 BUILD ?= build
 FLAVOUR ?= release
@@ -35,7 +35,7 @@ ifneq ($(shell command -v $(PG_CONFIG) 2>/dev/null),)
 EXTENSION := tensorbank
 MODULE_big := tensorbank
 OBJS := $(PG_SRC:src/%.c=$(OUT)/%.o)
-DATA_built := $(BUILD)/tensorbank--$(VERSION).sql
+DATA_built := $(BUILD)/tensorbank--$(TB_VERSION).sql
 DATA := $(wildcard sql/install/tensorbank--*--*.sql)
 SHLIB_LINK := $(OUT)/libtb.a $(ENGINE_LIBS) -Wl,--version-script=src/tensorbank.map -Wl,--exclude-libs,ALL
 PG_CPPFLAGS := -Isrc
@@ -66,7 +66,7 @@ endif
 endif
 endif
 
-$(BUILD)/tensorbank--$(VERSION).sql: $(sort $(wildcard sql/install/[0-9]*.sql))
+$(BUILD)/tensorbank--$(TB_VERSION).sql: $(sort $(wildcard sql/install/[0-9]*.sql))
 	@mkdir -p $(@D)
 	@{ echo '\echo Use "CREATE EXTENSION tensorbank" to load this file. \quit'; cat $^; } > $@
 
