@@ -1,7 +1,7 @@
 /*
- * Fuzz target: a chunk of hostile bytes through a chain. Byte 0 chooses the chain, bytes 1 and 2 the size of
- * the chunk in elements, the rest is the chunk. Whatever comes, it decodes or is corrupt, the target's last byte
- * is the last one written, and the same bytes give the same answer again.
+ * Fuzz target: a chunk of hostile bytes through a chain. Byte 0 chooses the chain, bytes 1 and 2
+ * the size of the chunk in elements, the rest is the chunk. Whatever comes, it decodes or is
+ * corrupt, and the same bytes give the same answer again.
  */
 #include "codec/codec.h"
 

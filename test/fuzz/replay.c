@@ -1,6 +1,7 @@
 /*
- * Runs a fuzz target over files, so that found inputs are ordinary tests without a fuzzer: each argument is a
- * file, or a folder of files. The same targets build with clang's -fsanitize=fuzzer in place of this file.
+ * Runs a fuzz target over files, so that found inputs are ordinary tests without a fuzzer: each
+ * argument is a file, or a folder of files. The same targets build with clang's -fsanitize=fuzzer
+ * in place of this file.
  */
 #include <dirent.h>
 #include <stdint.h>

@@ -197,7 +197,8 @@ test_length_overflow(void **state)
 	tb_chain_free(chain);
 }
 
-/* BloscLZ by hand: literals, a run, an overlapping copy, a far copy, and each of them beyond bounds. */
+/* BloscLZ by hand: literals, a run, an overlapping copy, a far copy, and each of them beyond
+ * bounds. */
 static void
 test_blosclz(void **state)
 {

@@ -1,4 +1,5 @@
-/* Chains: what the list may say, and the array codecs bytes and transpose against plain definitions. */
+/* Chains: what the list may say, and the array codecs bytes and transpose against plain
+ * definitions. */
 #include "codec_help.h"
 
 #include <pthread.h>
@@ -38,9 +39,10 @@ test_bad_lists(void **state)
 		const char *list;
 		TbStatus	status;
 		const char *words;
-	}			cases[] = {
+	} cases[] = {
 		{"[" LITTLE ", {\"name\": \"lzma\"}]", TB_E_UNSUPPORTED, "codec \"lzma\""},
-		{"[" LITTLE ", {\"v2_id\": \"lzma\", \"configuration\": {}}]", TB_E_UNSUPPORTED, "\"lzma\""},
+		{"[" LITTLE ", {\"v2_id\": \"lzma\", \"configuration\": {}}]", TB_E_UNSUPPORTED,
+		 "\"lzma\""},
 		{"[" LITTLE ", \"zfpy\"]", TB_E_UNSUPPORTED, "codec \"zfpy\""},
 		{"[" LITTLE ", {\"name\": \"x\", \"must_understand\": true}]", TB_E_UNSUPPORTED, "\"x\""},
 		{"[{\"name\": \"sharding_indexed\"}]", TB_E_UNSUPPORTED, "sharding_indexed"},
@@ -104,8 +106,9 @@ test_bad_orders(void **state)
 		TbChain    *chain;
 		TbError		err = {0};
 
-		snprintf(list, sizeof(list), "[{\"name\": \"transpose\", \"configuration\": {\"order\": %s}}, "
-				 LITTLE "]", orders[i]);
+		snprintf(list, sizeof(list),
+				 "[{\"name\": \"transpose\", \"configuration\": {\"order\": %s}}, " LITTLE "]",
+				 orders[i]);
 		assert_int_equal(chain_try(list, TB_I32, 2, shape, &chain, &err), TB_E_INVALID);
 		assert_non_null(strstr(err.detail, "codec \"transpose\""));
 	}
@@ -142,12 +145,13 @@ static void
 test_describe(void **state)
 {
 	uint64_t	shape[] = {4, 6};
-	TbChain    *chain = chain_of("[{\"name\": \"transpose\", \"configuration\": {\"order\": [1, 0]}}, "
-								 BIG ", {\"name\": \"blosc\", \"configuration\": {\"cname\": \"lz4\", "
-								 "\"typesize\": 4, \"clevel\": 5}}, {\"name\": \"later\", "
-								 "\"must_understand\": false}, {\"name\": \"zstd\", "
-								 "\"configuration\": {\"level\": 3, \"checksum\": false}}, \"crc32c\"]",
-								 TB_F32, 2, shape);
+	TbChain *chain =
+		chain_of("[{\"name\": \"transpose\", \"configuration\": {\"order\": [1, 0]}}, " BIG
+				 ", {\"name\": \"blosc\", \"configuration\": {\"cname\": \"lz4\", "
+				 "\"typesize\": 4, \"clevel\": 5}}, {\"name\": \"later\", "
+				 "\"must_understand\": false}, {\"name\": \"zstd\", "
+				 "\"configuration\": {\"level\": 3, \"checksum\": false}}, \"crc32c\"]",
+				 TB_F32, 2, shape);
 
 	assert_string_equal(tb_chain_describe(chain), "transpose(order [1,0]), bytes(endian big), "
 						"blosc(cname lz4, clevel 5), zstd(level 3), crc32c");
@@ -223,7 +227,8 @@ test_bool(void **state)
 	tb_chain_free(chain);
 }
 
-/* Element `index` of the encoded array, by the definition: encoded axis i is decoded axis order[i]. */
+/* Element `index` of the encoded array, by the definition: encoded axis i is decoded axis order[i].
+ */
 static size_t
 encoded_place(int ndim, const uint64_t *shape, const int *order, const uint64_t *index)
 {
@@ -235,8 +240,8 @@ encoded_place(int ndim, const uint64_t *shape, const int *order, const uint64_t 
 }
 
 static void
-transpose_plain(int ndim, const uint64_t *shape, const int *order, size_t size, const uint8_t *plain,
-				uint8_t *encoded)
+transpose_plain(int ndim, const uint64_t *shape, const int *order, size_t size,
+				const uint8_t *plain, uint8_t *encoded)
 {
 	uint64_t	index[8] = {0};
 	size_t		n = 1;
@@ -266,8 +271,9 @@ test_transpose(void **state)
 		int			order[8];
 		size_t		n = 1;
 		char		list[512];
-		int			len = snprintf(list, sizeof(list), "[{\"name\": \"transpose\", \"configuration\": "
-								   "{\"order\": [");
+		int len = snprintf(list, sizeof(list),
+						   "[{\"name\": \"transpose\", \"configuration\": "
+						   "{\"order\": [");
 		TbChain    *chain;
 		uint8_t    *plain;
 		uint8_t    *encoded;
@@ -282,7 +288,8 @@ test_transpose(void **state)
 			order[j] = i;
 		}
 		for (int i = 0; i < ndim; i++)
-			len += snprintf(list + len, sizeof(list) - (size_t) len, "%s%d", i > 0 ? ", " : "", order[i]);
+			len += snprintf(list + len, sizeof(list) - (size_t) len, "%s%d", i > 0 ? ", " : "",
+							order[i]);
 		snprintf(list + len, sizeof(list) - (size_t) len, "]}}, " LITTLE "]");
 		chain = chain_of(list, type, ndim, shape);
 		plain = gold_plain(1, n * size, 1000u + (uint32_t) round);
@@ -308,23 +315,25 @@ test_transpose_twice(void **state)
 	TbChain    *chain;
 
 	chain = chain_of("[{\"name\": \"transpose\", \"configuration\": {\"order\": [2, 0, 1]}}, "
-					 "{\"name\": \"transpose\", \"configuration\": {\"order\": [1, 2, 0]}}, " LITTLE "]",
+					 "{\"name\": \"transpose\", \"configuration\": {\"order\": [1, 2, 0]}}, " LITTLE
+					 "]",
 					 TB_F32, 3, shape);
 	expect_decoded(chain, plain, 240, plain);
 	tb_chain_free(chain);
 	transpose_plain(3, shape, reversed, 4, plain, encoded);
 	swap_all(encoded, 4, 60);
-	chain = chain_of("[{\"name\": \"transpose\", \"configuration\": {\"order\": \"F\"}}, " BIG "]", TB_F32,
-					 3, shape);
+	chain = chain_of("[{\"name\": \"transpose\", \"configuration\": {\"order\": \"F\"}}, " BIG "]",
+					 TB_F32, 3, shape);
 	expect_decoded(chain, encoded, 240, plain);
 	tb_chain_free(chain);
-	chain = chain_of("[{\"name\": \"transpose\", \"configuration\": {\"order\": \"C\"}}, " LITTLE "]",
-					 TB_F32, 3, shape);
+	chain =
+		chain_of("[{\"name\": \"transpose\", \"configuration\": {\"order\": \"C\"}}, " LITTLE "]",
+				 TB_F32, 3, shape);
 	assert_true(tb_chain_is_identity(chain));
 	tb_chain_free(chain);
 	shape[1] = 0;
-	chain = chain_of("[{\"name\": \"transpose\", \"configuration\": {\"order\": \"F\"}}, " BIG "]", TB_F32,
-					 3, shape);
+	chain = chain_of("[{\"name\": \"transpose\", \"configuration\": {\"order\": \"F\"}}, " BIG "]",
+					 TB_F32, 3, shape);
 	expect_decoded(chain, "", 0, "");
 	tb_chain_free(chain);
 	free(plain);

@@ -1,4 +1,5 @@
-/* Byte codecs: buffers made by the plain libraries and by numcodecs, in every form a writer may choose. */
+/* Byte codecs: buffers made by the plain libraries and by numcodecs, in every form a writer may
+ * choose. */
 #include "codec_help.h"
 
 #include <lz4.h>
@@ -23,7 +24,8 @@ add(Made *made, const void *bytes, size_t len)
 	made->len += len;
 }
 
-/* One frame. with_size: the header tells the content size; window: its log, 0: as the library likes. */
+/* One frame. with_size: the header tells the content size; window: its log, 0: as the library
+ * likes. */
 static void
 add_zstd(Made *made, const void *src, size_t len, bool with_size, int window)
 {
@@ -37,7 +39,8 @@ add_zstd(Made *made, const void *src, size_t len, bool with_size, int window)
 		ZSTD_CCtx_setParameter(ctx, ZSTD_c_windowLog, window);
 	if (with_size)
 		ZSTD_CCtx_setPledgedSrcSize(ctx, len);
-	assert_int_equal(ZSTD_compressStream2(ctx, &out, &in, window > 0 ? ZSTD_e_flush : ZSTD_e_end), 0);
+	assert_int_equal(ZSTD_compressStream2(ctx, &out, &in, window > 0 ? ZSTD_e_flush : ZSTD_e_end),
+					 0);
 	if (window > 0)
 		assert_int_equal(ZSTD_compressStream2(ctx, &out, &in, ZSTD_e_end), 0);
 	made->len += out.pos;
@@ -192,9 +195,11 @@ test_zstd_own(void **state)
 	assert_true(buf->len < PLAIN_LEN / 2);
 	assert_int_equal(tb_zstd_decode(buf->data + 4, buf->len - 4, out, PLAIN_LEN, &err), TB_OK);
 	assert_memory_equal(out, plain, PLAIN_LEN);
-	assert_int_equal(tb_zstd_decode(buf->data + 4, buf->len - 4, out, PLAIN_LEN - 1, &err), TB_E_CORRUPT);
+	assert_int_equal(tb_zstd_decode(buf->data + 4, buf->len - 4, out, PLAIN_LEN - 1, &err),
+					 TB_E_CORRUPT);
 	buf->data[buf->len - 1] ^= 1;	/* the checksum */
-	assert_int_equal(tb_zstd_decode(buf->data + 4, buf->len - 4, out, PLAIN_LEN, &err), TB_E_CORRUPT);
+	assert_int_equal(tb_zstd_decode(buf->data + 4, buf->len - 4, out, PLAIN_LEN, &err),
+					 TB_E_CORRUPT);
 	buf->len = 0;
 	assert_int_equal(tb_zstd_encode("", 0, 19, buf, &err), TB_OK);
 	assert_int_equal(tb_zstd_decode(buf->data, buf->len, out, 0, &err), TB_OK);
@@ -209,8 +214,8 @@ test_gzip_zlib(void **state)
 	uint8_t    *plain = gold_plain(4, PLAIN_LEN, 4);
 	TbChain    *gzip = chain_bytes(BYTES "{\"name\": \"gzip\", \"configuration\": {\"level\": 5}}]",
 								   PLAIN_LEN);
-	TbChain    *zlib = chain_bytes(BYTES "{\"v2_id\": \"zlib\", \"configuration\": {\"level\": 5}}]",
-								   PLAIN_LEN);
+	TbChain *zlib =
+		chain_bytes(BYTES "{\"v2_id\": \"zlib\", \"configuration\": {\"level\": 5}}]", PLAIN_LEN);
 	Made		made = {.len = 0};
 
 	add_deflate(&made, plain, PLAIN_LEN, 31);
@@ -283,7 +288,8 @@ test_numcodecs(void **state)
 		char		list[256];
 		TbChain    *chain;
 
-		snprintf(list, sizeof(list), BYTES "{\"v2_id\": \"%s\", \"configuration\": {}}]", gold.label);
+		snprintf(list, sizeof(list), BYTES "{\"v2_id\": \"%s\", \"configuration\": {}}]",
+				 gold.label);
 		chain = chain_bytes(list, gold.plain_len);
 		expect_decoded(chain, gold.encoded, gold.encoded_len, plain);
 		tb_chain_free(chain);
@@ -332,8 +338,9 @@ test_nested(void **state)
 {
 	uint8_t    *plain = gold_plain(4, PLAIN_LEN, 7);
 	uint8_t    *zeros = calloc(1, 30 << 20);
-	TbChain    *chain = chain_bytes(BYTES "{\"name\": \"crc32c\"}, {\"name\": \"zstd\"}, {\"name\": "
-									"\"gzip\"}, {\"name\": \"crc32c\"}]", PLAIN_LEN);
+	TbChain *chain = chain_bytes(BYTES "{\"name\": \"crc32c\"}, {\"name\": \"zstd\"}, {\"name\": "
+									   "\"gzip\"}, {\"name\": \"crc32c\"}]",
+								 PLAIN_LEN);
 	Made		a = {.len = 0};
 	Made		b = {.len = 0};
 
@@ -354,7 +361,8 @@ test_nested(void **state)
 	free(zeros);
 }
 
-/* Shuffling what a compressor made: only a length told by the step before says whether it comes out even. */
+/* Shuffling what a compressor made: only a length told by the step before says whether it comes out
+ * even. */
 static void
 test_shuffle_between(void **state)
 {
@@ -391,10 +399,10 @@ test_long_chain(void **state)
 {
 	uint64_t	shape[] = {20, 50};
 	uint8_t    *plain = gold_plain(4, PLAIN_LEN, 8);
-	TbChain    *chain = chain_of("[{\"name\": \"transpose\", \"configuration\": {\"order\": [1, 0]}}, "
-								 "{\"name\": \"bytes\", \"configuration\": {\"endian\": \"big\"}}, "
-								 "{\"name\": \"crc32c\"}, {\"name\": \"gzip\"}, {\"name\": \"zstd\"}]",
-								 TB_F32, 2, shape);
+	TbChain *chain = chain_of("[{\"name\": \"transpose\", \"configuration\": {\"order\": [1, 0]}}, "
+							  "{\"name\": \"bytes\", \"configuration\": {\"endian\": \"big\"}}, "
+							  "{\"name\": \"crc32c\"}, {\"name\": \"gzip\"}, {\"name\": \"zstd\"}]",
+							  TB_F32, 2, shape);
 	Made		a = {.len = 0};
 	Made		b = {.len = 0};
 

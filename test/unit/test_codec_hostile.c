@@ -1,6 +1,7 @@
 /*
- * Damaged chunks and memory that ends: every golden buffer, changed in thousands of ways, decodes or is
- * corrupt, and every allocation may fail. Most is proved by the sanitizers that this runs under.
+ * Damaged chunks and memory that ends: every golden buffer, changed in thousands of ways, decodes
+ * or is corrupt, and every allocation may fail. Most is proved by the sanitizers that this runs
+ * under.
  */
 #include "codec_help.h"
 
@@ -150,7 +151,8 @@ test_recovers(void **state)
 	for (size_t i = 0; i < all.n; i++)
 	{
 		const Sample *sample = &all.sample[i];
-		uint8_t    *plain = gold_plain(sample->gold.element, sample->gold.plain_len, sample->gold.seed);
+		uint8_t *plain =
+			gold_plain(sample->gold.element, sample->gold.plain_len, sample->gold.seed);
 		uint8_t    *bytes = tight_copy(sample->gold.encoded, sample->gold.encoded_len);
 		TbError		err;
 
@@ -169,8 +171,10 @@ static void
 test_memory_gone(void **state)
 {
 	const char *list = "[{\"name\": \"transpose\", \"configuration\": {\"order\": [1, 0]}}, "
-		"{\"name\": \"bytes\", \"configuration\": {\"endian\": \"big\"}}, {\"v2_id\": \"shuffle\"}, "
-		"{\"v2_id\": \"crc32c\"}, {\"name\": \"blosc\"}, {\"name\": \"gzip\"}, {\"name\": \"zstd\"}]";
+					   "{\"name\": \"bytes\", \"configuration\": {\"endian\": \"big\"}}, "
+					   "{\"v2_id\": \"shuffle\"}, "
+					   "{\"v2_id\": \"crc32c\"}, {\"name\": \"blosc\"}, {\"name\": \"gzip\"}, "
+					   "{\"name\": \"zstd\"}]";
 	TbJson	   *doc = json_of(list);
 	int64_t		live = tb_mem_live();
 	uint64_t	shape[] = {2, 2};
@@ -188,7 +192,8 @@ test_memory_gone(void **state)
 		scratch = tb_scratch_new();
 		status = scratch == NULL ? TB_E_NOMEM : tb_chain_open(doc, TB_F32, 2, shape, &chain, &err);
 		if (status == TB_OK)
-			status = tb_chain_decode(chain, (const uint8_t *) "", 0, dst, sizeof(dst), scratch, &err);
+			status =
+				tb_chain_decode(chain, (const uint8_t *) "", 0, dst, sizeof(dst), scratch, &err);
 		tb_mem_fail_after(0);
 		tb_chain_free(chain);
 		tb_scratch_free(scratch);
@@ -221,8 +226,8 @@ test_memory_gone_decoding(void **state)
 			TbError		err = {0};
 
 			tb_mem_fail_after(n);
-			status = tb_chain_decode(sample->chain, sample->gold.encoded, sample->gold.encoded_len, dst,
-									 sample->gold.plain_len, scratch, &err);
+			status = tb_chain_decode(sample->chain, sample->gold.encoded, sample->gold.encoded_len,
+									 dst, sample->gold.plain_len, scratch, &err);
 			tb_mem_fail_after(0);
 			tb_scratch_free(scratch);
 			assert_int_equal(tb_mem_live(), live);
