@@ -7,7 +7,7 @@
 #include <string.h>
 
 char *
-tb_path_join(const char *group, const char *name)
+tb_block_path_join(const char *group, const char *name)
 {
 	if (group[0] == '\0')
 		return tb_strdup(name);
@@ -122,7 +122,7 @@ tb_docs_start(TbDocs *docs, TbSource *source, const char *base, const char *cons
 	{
 		TbDoc	   *doc = &docs->doc[docs->n];
 
-		doc->key = tb_path_join(base, name[i]);
+		doc->key = tb_block_path_join(base, name[i]);
 		if (doc->key == NULL)
 			status = tb_fail(err, TB_E_NOMEM, "out of memory");
 		else

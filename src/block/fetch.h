@@ -75,6 +75,7 @@ typedef struct TbSlot
 	TbLoad	   *load;			/* pinned; CHUNK, INDEX */
 	TbWaiter	waiter;
 	TbRead		read;			/* READ */
+	bool		flying;			/* read is the store's */
 	char	   *key;			/* owned buffer of fetch->key_bytes */
 } TbSlot;
 

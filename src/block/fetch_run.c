@@ -58,7 +58,9 @@ tb_fetch_give_slot(TbSlot *slot)
 
 	if (slot->kind == TB_SLOT_READ)
 	{
-		tb_store_cancel(fetch->store, &slot->read);
+		if (slot->flying)
+			tb_store_cancel(fetch->store, &slot->read);
+		slot->flying = false;
 		tb_buf_unref(slot->read.data);
 		slot->read.data = NULL;
 	}
@@ -146,6 +148,7 @@ read_done(TbRead *read)
 	uint32_t	number = slot->part;
 	TbPart	   *part = &fetch->part[number];
 
+	slot->flying = false;
 	if (read->status != TB_OK)
 	{
 		TbStatus	status = read->status;
@@ -282,6 +285,7 @@ start_read(TbFetch *fetch, uint32_t number)
 	read->done = read_done;
 	read->arg = slot;
 	fetch->requests++;
+	slot->flying = true;
 	tb_store_read(fetch->store, read);
 }
 

@@ -36,7 +36,7 @@ open_arrays(TbGrid *grid, const TbGridSpec *spec, TbError *err)
 {
 	for (int i = 0; i < spec->n_arrays; i++)
 	{
-		char	   *path = tb_path_join(grid->group, spec->array[i]);
+		char	   *path = tb_block_path_join(grid->group, spec->array[i]);
 		int			mask_fill = spec->mask_fill != NULL ? spec->mask_fill[i] : -1;
 		TbStatus	status;
 

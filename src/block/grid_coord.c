@@ -13,7 +13,7 @@
 static TbStatus
 open_there(TbGrid *grid, TbSeek *seek, TbError *err)
 {
-	char	   *path = tb_path_join(seek->group, seek->name);
+	char	   *path = tb_block_path_join(seek->group, seek->name);
 	TbStatus	status;
 
 	if (path == NULL)

@@ -27,7 +27,7 @@ push_folder(TbGroup *group, const char *parent, const char *name, int depth)
 
 	if (folder == NULL)
 		return false;
-	folder->path = tb_path_join(parent, name);
+	folder->path = tb_block_path_join(parent, name);
 	folder->depth = depth;
 	if (folder->path == NULL)
 	{

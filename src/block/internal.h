@@ -78,7 +78,7 @@ extern TbStatus tb_docs_failure(const TbDocs *docs, TbError *err);
 extern int64_t tb_docs_age_ns(const TbDocs *docs);	/* when the oldest was read */
 
 /* ---- paths, docs.c ---- */
-extern char *tb_path_join(const char *group, const char *name);	/* owned; NULL: no memory */
+extern char *tb_block_path_join(const char *group, const char *name);	/* owned; NULL: no memory */
 extern char *tb_path_parent(const char *path);	/* owned; "" for one part; NULL: no memory */
 /* Without slashes at the ends. errors: INVALID ("..", "." or empty parts), NOMEM. */
 extern TbStatus tb_path_clean(const char *path, char **clean, TbError *err) TB_MUST_CHECK;
