@@ -34,8 +34,8 @@ typedef struct TbPacking
 	int			n_sentinels;	/* elements equal to one of these are missing */
 	uint64_t	sentinel[TB_MAX_SENTINELS]; /* bit pattern in the packed type, low bytes */
 	bool		scaled;
-	double scale; /* decoded = packed * scale + offset, computed in the decoded type */
-	double		offset;
+	double		scale;			/* decoded = packed * scale + offset, in the decoded type */
+	double		offset;			/* -0.0 where there is none: adding it changes no bit */
 } TbPacking;
 
 /* CF time: value counts units since an instant. */
@@ -43,7 +43,7 @@ typedef struct TbTimeUnits
 {
 	bool		is_time;
 	int64_t		epoch_us;		/* the reference instant, microseconds since 1970-01-01 UTC */
-	double		unit_us;		/* microseconds a unit; an integer for all units supported */
+	double		unit_us;		/* microseconds a unit; an integer, but 0.001 for nanoseconds */
 } TbTimeUnits;
 
 typedef struct TbArrayMeta
@@ -59,8 +59,7 @@ typedef struct TbArrayMeta
 	bool		fill_is_null;
 	bool		key_v2;			/* "0.0" / "0/0", else "c/0/0" */
 	char		separator;
-	uint64_t grid_chunk
-		[TB_MAX_DIM]; /* what one stored object covers: the outermost shard, or the chunk */
+	uint64_t	grid_chunk[TB_MAX_DIM]; /* of one stored object: the outermost shard, or chunk */
 	uint64_t	chunk[TB_MAX_DIM];	/* the innermost chunk */
 	int			n_shard_levels; /* 0: not sharded */
 	TbShardLevel shard[TB_MAX_SHARD_LEVELS];
@@ -161,8 +160,8 @@ extern TbTimeUnits tb_time_units(const char *units, const char *calendar);
  * timestamptz's range, NaN.
  */
 extern bool tb_time_instant(const TbTimeUnits *units, double value, int64_t *lo_us, int64_t *hi_us);
-extern bool tb_time_instant_int(const TbTimeUnits *units, int64_t value,
-								int64_t *us); /* exact; false also where it is not */
+/* Exact; false also where the instant is between two microseconds. */
+extern bool tb_time_instant_int(const TbTimeUnits *units, int64_t value, int64_t *us);
 /* As tb_time_instant for a 64-bit integer, which a double may not hold. */
 extern bool tb_time_instant_int_bounds(const TbTimeUnits *units, int64_t value, int64_t *lo_us,
 									   int64_t *hi_us);
