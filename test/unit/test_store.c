@@ -658,6 +658,10 @@ redirects(void **state)
 		{"http://h/a", "file:///etc/passwd", TB_E_DENIED},
 		{"http://h:8080/a", "https://h/b", TB_E_DENIED},
 		{"http://h/a", "http://[bad", TB_E_PROTOCOL},
+		{"http://h/a/b", "../c?d=e", TB_OK},
+		{"http://h/a/b", "//h/c", TB_OK},
+		{"http://h/a/b", "//other/c", TB_E_DENIED},
+		{"http://h/a/b", "c d", TB_E_PROTOCOL},
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
