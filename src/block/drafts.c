@@ -2,8 +2,8 @@
  * Which tables an import makes: arrays of a group that share dimensions and shape form a grid.
  *
  * Left out of grids: 1-D arrays named as their dimension (coordinates), arrays that some `coordinates` attribute
- * names and whose dimensions are some of a grid's (auxiliary coordinates), scalars. Where nothing else is
- * left at all, coordinates, then scalars, do form grids, so that no readable store looks empty.
+ * names and whose dimensions are some of a grid's (auxiliary coordinates), scalars. In a store that has nothing
+ * else, coordinates, then scalars, do form grids, so that no readable store looks empty.
  * Pure and deterministic: the order of nodes does not matter. Table names are in draft_names.c.
  */
 #include "block/drafts.h"
@@ -109,6 +109,7 @@ typedef struct Sorter
 	const TbJson **above;		/* owned; attributes of the group of each; NULL: none */
 	uint8_t    *role;			/* owned; Role of each */
 	size_t		n;
+	bool		refused;		/* some array cannot be used: it may have been the data */
 } Sorter;
 
 typedef enum Role
@@ -176,8 +177,14 @@ sort_nodes(Sorter *sorter, const TbNodes *nodes, TbError *err)
 	if (sorter->array == NULL || sorter->above == NULL || sorter->role == NULL)
 		return tb_fail(err, TB_E_NOMEM, "out of memory");
 	for (size_t i = 0; i < nodes->n; i++)
-		if (!nodes->node[i].is_group && nodes->node[i].status == TB_OK && nodes->node[i].array != NULL)
-			sorter->array[sorter->n++] = &nodes->node[i];
+	{
+		const TbNode *node = &nodes->node[i];
+
+		if (!node->is_group && node->status == TB_OK && node->array != NULL)
+			sorter->array[sorter->n++] = node;
+		else if (node->status != TB_OK)
+			sorter->refused = true;
+	}
 	if (sorter->n > 1)
 		qsort(sorter->array, sorter->n, sizeof(*sorter->array), by_path);
 	set_roles(sorter);
@@ -301,7 +308,7 @@ tb_grid_drafts(const TbNodes *nodes, const char *root_path, const char *store_na
 
 	memset(drafts, 0, sizeof(*drafts));
 	status = sort_nodes(&sorter, nodes, err);
-	for (size_t i = 0; i < 4 && status == TB_OK && drafts->n == 0; i++)
+	for (size_t i = 0; i < (sorter.refused ? 1 : 4) && status == TB_OK && drafts->n == 0; i++)
 		status = add_arrays(&sorter, fallback[i], drafts, err);
 	for (size_t i = 0; i < drafts->n && status == TB_OK; i++)
 		add_aux(&sorter, &drafts->draft[i]);
