@@ -218,7 +218,7 @@ begin_reads(TbpgScanState *state, const Datum *values, const bool *isnull)
 			region.start[d] = (uint64_t) ref->extent[d];
 			region.count[d] = (uint64_t) ref->extent[ref->ndim + d];
 		}
-		room &= tbpg_ahead_begin(ref, state->table->info->array[state->table->column[att].index], &region);
+		room &= tbpg_ahead_begin_for(state, ref, state->table->info->array[state->table->column[att].index], &region);
 	}
 	return room;
 }
@@ -291,6 +291,9 @@ stop_scan(TbpgScanState *state)
 
 		add_counters(&state->total, &now);
 	}
+	/* rows that were queued will not be asked for any more */
+	if (state->queue_len > 0)
+		tbpg_ahead_forget(state);
 	state->scan = NULL;
 	state->pred = NULL;
 	state->finished = false;
@@ -317,6 +320,6 @@ tbpg_end_scan(ForeignScanState *node)
 		return;
 	node->fdw_state = NULL;
 	if (state->n_read > 0)
-		tbpg_ahead_forget_all();
+		tbpg_ahead_forget(state);
 	MemoryContextDelete(state->context);
 }
