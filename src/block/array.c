@@ -2,7 +2,8 @@
  * Opening arrays: which documents to ask for, in what order, and what to make of them.
  *
  *   probe (zarr.json, .zarray, .zattrs; only those of the format seen before) -> found: done
- *     -> the other format's documents -> consolidated metadata of each group above, nearest first -> NO_ARRAY
+ *     -> the other format's documents -> consolidated metadata of each group above, nearest first
+ * -> NO_ARRAY
  *
  * A core holds what is known of an array; handles share it until it is too old. thread: the loop's.
  */
@@ -74,8 +75,8 @@ take_node(TbArrayCore *core, const TbNode *node)
 	if (status == TB_OK && core->mask_fill >= 0)
 		status = tb_packing_from(core->meta, core->mask_fill, &core->meta->packing, &error);
 	if (status == TB_OK)
-		status = tb_chain_open(core->meta->codecs, core->meta->dtype, core->meta->ndim, core->meta->chunk, &core->chain,
-							   &error);
+		status = tb_chain_open(core->meta->codecs, core->meta->dtype, core->meta->ndim,
+							   core->meta->chunk, &core->chain, &error);
 	if (status != TB_OK)
 	{
 		settle_failed(core, status, &error);
@@ -145,7 +146,8 @@ take_own(TbArrayCore *core)
 		if (status == TB_E_DENIED && doc_named(&core->docs, ".zattrs") != NULL)
 			status = TB_OK;		/* only zarr.json was denied */
 		if (status == TB_OK)
-			status = tb_zarr_parse_v2_array(core->path, v2, doc_named(&core->docs, ".zattrs"), &nodes, &error);
+			status = tb_zarr_parse_v2_array(core->path, v2, doc_named(&core->docs, ".zattrs"),
+											&nodes, &error);
 	}
 	if (status == TB_OK)
 		found = take_from(core, &nodes);
@@ -159,7 +161,8 @@ take_own(TbArrayCore *core)
 static bool
 take_above(TbArrayCore *core)
 {
-	const TbBuf *doc[2] = {doc_named(&core->docs, "zarr.json"), doc_named(&core->docs, ".zmetadata")};
+	const TbBuf *doc[2] = {doc_named(&core->docs, "zarr.json"),
+						   doc_named(&core->docs, ".zmetadata")};
 	bool		found = false;
 
 	for (int i = 0; i < 2 && !found; i++)
@@ -189,7 +192,8 @@ settle_absent(TbArrayCore *core)
 	TbError		error;
 
 	tb_fail(&error, TB_E_NO_ARRAY, "array does not exist");
-	tb_error_detail(&error, "array \"%.200s\" of \"%.200s\"", core->path, tb_source_url(core->source));
+	tb_error_detail(&error, "array \"%.200s\" of \"%.200s\"", core->path,
+					tb_source_url(core->source));
 	tb_error_hint(&error, "Check the path; names are those of the store, '/' between groups.");
 	settle(core, TB_E_NO_ARRAY, &error);
 }

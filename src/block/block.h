@@ -1,9 +1,10 @@
 /*
  * Blocks: engines, sources, arrays, grids, and fetching regions of arrays.
  *
- * An engine is one loop, one pool and the stores below it. A host (backend, streamer, test) waits for
- * tb_engine_fd() and calls tb_engine_pump(). Everything with a _poll function works in the background:
- * _poll returns TB_AGAIN until it is done, then TB_OK or the error, and may be called again and again.
+ * An engine is one loop, one pool and the stores below it. A host (backend, streamer, test) waits
+ * for tb_engine_fd() and calls tb_engine_pump(). Everything with a _poll function works in the
+ * background: _poll returns TB_AGAIN until it is done, then TB_OK or the error, and may be called
+ * again and again.
  */
 #ifndef TB_BLOCK_H
 #define TB_BLOCK_H
@@ -25,23 +26,27 @@ typedef struct TbEngineOptions
 {
 	int			threads;		/* decode threads; 0 in backends */
 	TbIoOptions io;
-	size_t		chunk_cache_bytes;	/* decoded chunks that several regions share; 0: default 64 MiB */
+	size_t		chunk_cache_bytes;	/* decoded chunks that regions share; 0: default 64 MiB */
 	size_t		index_cache_bytes;	/* shard indexes; 0: default 64 MiB */
-	int			metadata_max_age_ms;	/* array metadata and coordinates are asked for again after this; 0: default 60000 */
+	int			metadata_max_age_ms;	/* metadata is asked for again after this; 0: 60000 */
 } TbEngineOptions;
 
-extern TbStatus tb_engine_new(const TbEngineOptions *options, TbEngine **engine, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_engine_new(const TbEngineOptions *options, TbEngine **engine,
+							  TbError *err) TB_MUST_CHECK;
 extern void tb_engine_free(TbEngine *engine);	/* sources must be closed before */
 extern int	tb_engine_fd(const TbEngine *engine);
 extern void tb_engine_pump(TbEngine *engine);	/* never blocks */
-extern void tb_engine_wait(TbEngine *engine, int timeout_ms);	/* pump once, waiting at most so long: streamer and tests */
+/* Pump once, waiting at most so long: streamer and tests. */
+extern void tb_engine_wait(TbEngine *engine, int timeout_ms);
 extern TbLoop *tb_engine_loop(TbEngine *engine);
 extern TbPool *tb_engine_pool(TbEngine *engine);
 
 /* ---- sources ---- */
-/* A store and what is known of it. refs: counted; arrays, grids and fetches hold one. Makes no request. */
-extern TbStatus tb_source_open(TbEngine *engine, const TbStoreSpec *spec, TbSource **source, TbError *err) TB_MUST_CHECK;
-extern TbStatus tb_source_open_mem(TbEngine *engine, TbSource **source, TbError *err) TB_MUST_CHECK;	/* for tests: an empty memory store */
+/* A store and what is known of it; makes no request. refs: counted; arrays and grids hold one. */
+extern TbStatus tb_source_open(TbEngine *engine, const TbStoreSpec *spec, TbSource **source,
+							   TbError *err) TB_MUST_CHECK;
+/* For tests: an empty memory store. */
+extern TbStatus tb_source_open_mem(TbEngine *engine, TbSource **source, TbError *err) TB_MUST_CHECK;
 extern void tb_source_unref(TbSource *source);
 extern TbSource *tb_source_ref(TbSource *source);
 extern TbStore *tb_source_store(TbSource *source);
@@ -50,16 +55,20 @@ extern const char *tb_source_url(const TbSource *source);
 extern void tb_source_forget(TbSource *source);
 
 /* ---- groups (import) ---- */
-/* Everything at and below path ("" = the url itself): consolidated metadata, else by listing, else the node alone.
- * errors: NOT_FOUND (nothing there), NO_GROUP (not a Zarr: hint), UNSUPPORTED (N5, icechunk: by their marks). */
-extern TbStatus tb_group_open(TbSource *source, const char *path, TbGroup **group, TbError *err) TB_MUST_CHECK;
+/* Everything at and below path ("" = the url itself): consolidated metadata, else by listing, else
+ * the node alone. errors: NOT_FOUND (nothing there), NO_GROUP (not a Zarr: hint), UNSUPPORTED (N5,
+ * icechunk: by their marks). */
+extern TbStatus tb_group_open(TbSource *source, const char *path, TbGroup **group,
+							  TbError *err) TB_MUST_CHECK;
 extern TbStatus tb_group_poll(TbGroup *group, TbError *err) TB_MUST_CHECK;
 extern const TbNodes *tb_group_nodes(const TbGroup *group);	/* sorted by path */
 extern void tb_group_free(TbGroup *group);
 
 /* ---- arrays ---- */
-/* errors: NO_ARRAY, and what the metadata says. refs: counted. Cached per source. mask_fill: -1 by rule (semantics.md 2), 0, 1. */
-extern TbStatus tb_array_open(TbSource *source, const char *path, int mask_fill, TbArray **array, TbError *err) TB_MUST_CHECK;
+/* errors: NO_ARRAY, and what the metadata says. refs: counted. Cached per source. mask_fill: -1 by
+ * rule (semantics.md 2), 0, 1. */
+extern TbStatus tb_array_open(TbSource *source, const char *path, int mask_fill, TbArray **array,
+							  TbError *err) TB_MUST_CHECK;
 extern TbStatus tb_array_poll(TbArray *array, TbError *err) TB_MUST_CHECK;
 extern const TbArrayMeta *tb_array_meta(const TbArray *array);	/* after _poll said OK */
 extern TbSource *tb_array_source(const TbArray *array); /* borrowed */
@@ -97,37 +106,45 @@ typedef struct TbPlace
 
 /* ---- fetching ---- */
 /*
- * Begin to bring the encoded chunks of a region (must lie inside the array: RANGE). The bytes stay in engine
- * buffers until decoded. tb_fetch_poll: AGAIN, then OK when every byte is here and proved.
- * errors: as the stores', CORRUPT for shard indexes; detail names object and chunk.
+ * Begin to bring the encoded chunks of a region (must lie inside the array: RANGE). The bytes stay
+ * in engine buffers until decoded. tb_fetch_poll: AGAIN, then OK when every byte is here and
+ * proved. errors: as the stores', CORRUPT for shard indexes; detail names object and chunk.
  */
-extern TbStatus tb_fetch_open(TbArray *array, const TbRegion *region, TbFetch **fetch, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_fetch_open(TbArray *array, const TbRegion *region, TbFetch **fetch,
+							  TbError *err) TB_MUST_CHECK;
 extern TbStatus tb_fetch_poll(TbFetch *fetch, TbError *err) TB_MUST_CHECK;
-/* Called once from the pump when poll would no longer say AGAIN (also at once by a deferred task). */
+/* Called once, from the pump, when poll no longer says AGAIN; also where that is so already. */
 extern void tb_fetch_on_ready(TbFetch *fetch, void (*ready) (void *arg), void *arg);
-/* Decode into dst: C order, dtype of the treatment, dst_bytes exactly. Synchronous, no I/O, no server call. Any one thread
- * after poll said OK. Values out of the cast type's range: RANGE. errors: CORRUPT naming object, chunk and codec. */
-extern TbStatus tb_fetch_decode(TbFetch *fetch, TbTreatment treatment, void *dst, size_t dst_bytes, TbError *err) TB_MUST_CHECK;
+/* Decode into dst: C order, dtype of the treatment, dst_bytes exactly. Synchronous, no I/O, no
+ * server call. Any one thread after poll said OK. Values out of the cast type's range: RANGE.
+ * errors: CORRUPT naming object, chunk and codec. */
+extern TbStatus tb_fetch_decode(TbFetch *fetch, TbTreatment treatment, void *dst, size_t dst_bytes,
+								TbError *err) TB_MUST_CHECK;
 extern bool tb_fetch_all_missing(const TbFetch *fetch);	/* no chunk of it is stored */
 extern uint64_t tb_fetch_bytes(const TbFetch *fetch);	/* encoded bytes brought */
 extern uint32_t tb_fetch_requests(const TbFetch *fetch);
-extern uint64_t tb_fetch_version(const TbFetch *fetch);	/* hash over the versions of the objects read, 0: none */
+/* Hash over the versions of the objects read, 0: none. */
+extern uint64_t tb_fetch_version(const TbFetch *fetch);
 /* One place a chunk, i from 0; false at the end. */
 extern bool tb_fetch_place(const TbFetch *fetch, size_t i, TbPlace *place);
 extern void tb_fetch_free(TbFetch *fetch);	/* cancels what is in flight; NULL allowed */
 /* As tb_fetch_open but only shard indexes are read: for location() and estimates. */
-extern TbStatus tb_fetch_locate(TbArray *array, const TbRegion *region, TbFetch **fetch, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_fetch_locate(TbArray *array, const TbRegion *region, TbFetch **fetch,
+								TbError *err) TB_MUST_CHECK;
 
 /*
- * Decode for statistics: elements in C order in the packed type (values before scaling) are passed to `sink` chunk part by chunk part,
- * with no copy of the whole region. The sink sees runs of contiguous packed elements.
+ * Decode for statistics: elements in C order in the packed type (values before scaling) are passed
+ * to `sink` chunk part by chunk part, with no copy of the whole region. The sink sees runs of
+ * contiguous packed elements.
  */
 typedef void (*TbRunSink) (void *arg, const void *packed, size_t elements);
-extern TbStatus tb_fetch_visit(TbFetch *fetch, TbRunSink sink, void *arg, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_fetch_visit(TbFetch *fetch, TbRunSink sink, void *arg,
+							   TbError *err) TB_MUST_CHECK;
 
-/* One decode routine for values: packed elements to decoded ones (mask, scale) and on to the cast type. dst and src do not overlap. */
-extern TbStatus tb_unpack(const TbPacking *packing, TbTreatment treatment, const void *packed, size_t elements, void *dst,
-						  TbError *err) TB_MUST_CHECK;
+/* One decode routine for values: packed elements to decoded ones (mask, scale) and on to the cast
+ * type. dst and src do not overlap. */
+extern TbStatus tb_unpack(const TbPacking *packing, TbTreatment treatment, const void *packed,
+						  size_t elements, void *dst, TbError *err) TB_MUST_CHECK;
 
 /* ---- grids ---- */
 typedef enum TbCoordKind
@@ -145,7 +162,8 @@ typedef union TbValue
 	uint64_t	u64;
 } TbValue;
 
-/* Bounds of a coordinate per block index along its dimensions: cell c (C order over cells[]) has lo[c]..hi[c], or null[c]. */
+/* Bounds of a coordinate per block index along its dimensions: cell c (C order over cells[]) has
+ * lo[c]..hi[c], or null[c]. */
 typedef struct TbCoord
 {
 	char	   *name;			/* owned; the dimension's name, or the auxiliary array's */
@@ -160,7 +178,7 @@ typedef struct TbCoord
 	TbValue    *lo;				/* owned; f64 or i64 by kind */
 	TbValue    *hi;
 	bool	   *null;			/* owned */
-	TbValue    *value;			/* owned; dims only: every coordinate value (lo rounding), for region() and align() */
+	TbValue    *value;			/* owned; dims with an array: every value, rounded as lo */
 	bool	   *value_null;
 	uint64_t	n_values;
 } TbCoord;
@@ -185,7 +203,7 @@ typedef struct TbGridInfo
 	uint64_t	cell[TB_MAX_DIM];
 	uint64_t	blocks[TB_MAX_DIM]; /* ceil(shape / cell) */
 	uint64_t	n_blocks;
-	int			order[TB_MAX_DIM];	/* axes from slowest to fastest in block numbers; order[0] is append_dim */
+	int			order[TB_MAX_DIM];	/* axes, slowest first, in block numbers; [0] is append_dim */
 	const char *dim_name[TB_MAX_DIM];
 	int			n_arrays;
 	TbArray   **array;			/* borrowed from the grid */
@@ -194,8 +212,10 @@ typedef struct TbGridInfo
 	const char *group;			/* path */
 } TbGridInfo;
 
-/* errors: INVALID (arrays that do not share dimensions and shape, cell, append_dim), NO_ARRAY. refs: counted, cached nowhere (the host does). */
-extern TbStatus tb_grid_open(TbSource *source, const TbGridSpec *spec, TbGrid **grid, TbError *err) TB_MUST_CHECK;
+/* errors: INVALID (arrays that do not share dimensions and shape, cell, append_dim), NO_ARRAY.
+ * refs: counted, cached nowhere (the host does). */
+extern TbStatus tb_grid_open(TbSource *source, const TbGridSpec *spec, TbGrid **grid,
+							 TbError *err) TB_MUST_CHECK;
 extern TbStatus tb_grid_poll(TbGrid *grid, TbError *err) TB_MUST_CHECK;
 extern const TbGridInfo *tb_grid_info(const TbGrid *grid);
 extern TbSource *tb_grid_source(const TbGrid *grid);
@@ -226,8 +246,8 @@ typedef struct TbGridDrafts
 	size_t		n;
 } TbGridDrafts;
 /* store_name: the last part of the url or path without extension, for the root group's table. */
-extern TbStatus tb_grid_drafts(const TbNodes *nodes, const char *root_path, const char *store_name, TbGridDrafts *drafts,
-							   TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_grid_drafts(const TbNodes *nodes, const char *root_path, const char *store_name,
+							   TbGridDrafts *drafts, TbError *err) TB_MUST_CHECK;
 extern void tb_grid_drafts_free(TbGridDrafts *drafts);
 
 #endif

@@ -1,8 +1,9 @@
 /*
- * Converting elements between types: every source goes to one of int64, uint64 or double, every target comes
- * from one of these, so there are 12 + 3 * 12 short loops instead of 144. Rules: to integers toward zero, as NumPy's astype;
- * but a value the target cannot hold (also NaN in an integer, a finite number that would become infinite) is
- * an error, never a wrapped value. To bool: not zero.
+ * Converting elements between types: every source goes to one of int64, uint64 or double, every
+ * target comes from one of these, so there are 12 + 3 * 12 short loops instead of 144. Rules: to
+ * integers toward zero, as NumPy's astype; but a value the target cannot hold (also NaN in an
+ * integer, a finite number that would become infinite) is an error, never a wrapped value. To bool:
+ * not zero.
  */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3", "fp-contract=off")
@@ -178,9 +179,10 @@ STORE_OTHER(u64, uint64_t)
 STORE_OTHER(f64, double)
 
 #define STORE_CASE(dtype, name) \
-		case dtype: \
-			return kind == MIDDLE_I64 ? name##_from_i64(middle->i64, n, dst) \
-				: kind == MIDDLE_U64 ? name##_from_u64(middle->u64, n, dst) : name##_from_f64(middle->f64, n, dst)
+	case dtype: \
+		return kind == MIDDLE_I64	? name##_from_i64(middle->i64, n, dst) \
+			   : kind == MIDDLE_U64 ? name##_from_u64(middle->u64, n, dst) \
+									: name##_from_f64(middle->f64, n, dst)
 
 static size_t
 store_run(TbDtype to, Middle kind, const MiddleRun *middle, size_t n, void *dst)

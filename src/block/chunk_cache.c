@@ -1,9 +1,11 @@
 /*
- * Chunks that several regions share: bytes fetched once and decoded once, kept by the engine within a budget.
- * Used only where a region takes a part of a chunk; whole chunks have one reader and would only push others out.
+ * Chunks that several regions share: bytes fetched once and decoded once, kept by the engine within
+ * a budget. Used only where a region takes a part of a chunk; whole chunks have one reader and
+ * would only push others out.
  *
- * thread: finding is the loop's; decoding may be any thread's. The first decoder of a chunk does the work, others wait
- * for it. The engine's mutex guards state and buffer, never the decoding itself.
+ * thread: finding is the loop's; decoding may be any thread's. The first decoder of a chunk does
+ * the work, others wait for it. The engine's mutex guards state and buffer, never the decoding
+ * itself.
  */
 #include "block/fetch.h"
 
@@ -91,7 +93,8 @@ decode_fresh(TbLoad *load, const TbChain *chain, TbError *err)
 		(void) tb_fail(err, TB_E_NOMEM, "out of memory");
 		return NULL;
 	}
-	if (tb_chain_decode(chain, load->bytes->data, load->bytes->len, buf->data, bytes, scratch, err) == TB_OK)
+	if (tb_chain_decode(chain, load->bytes->data, load->bytes->len, buf->data, bytes, scratch,
+						err) == TB_OK)
 		return buf;
 	tb_engine_give_buf(load->engine, buf);
 	return NULL;

@@ -1,9 +1,9 @@
 /*
- * Bounds of coordinates per block: least and greatest value in each cell, whatever the order; NaN and missing
- * ones left out; a cell of nothing else is null. source: semantics 15 and 16.
+ * Bounds of coordinates per block: least and greatest value in each cell, whatever the order; NaN
+ * and missing ones left out; a cell of nothing else is null. source: semantics 15 and 16.
  *
- * CF times become instants only where every value has one within timestamptz's range; else they stay numbers
- * in the file's unit.
+ * CF times become instants only where every value has one within timestamptz's range; else they
+ * stay numbers in the file's unit.
  */
 #include "block/internal.h"
 
@@ -45,7 +45,8 @@ alloc_cells(TbCoord *coord, TbError *err)
 	if (!fits || n > MAX_CELLS)
 	{
 		tb_fail(err, TB_E_LIMIT, "coordinate has too many blocks");
-		tb_error_detail(err, "coordinate \"%.200s\", at most %llu", coord->name, (unsigned long long) MAX_CELLS);
+		tb_error_detail(err, "coordinate \"%.200s\", at most %llu", coord->name,
+						(unsigned long long) MAX_CELLS);
 		tb_error_hint(err, "Set larger cells with the option cell_shape.");
 		return TB_E_LIMIT;
 	}
@@ -145,7 +146,8 @@ choose_kind(TbCoord *coord, TbDtype dtype, const uint8_t *values, uint64_t n)
 	{
 		bool		fits = true;
 
-		if (kinds[k] == TB_COORD_TIME ? !coord->meta->time.is_time || dtype == TB_BOOL : tb_dtype_is_float(dtype))
+		if (kinds[k] == TB_COORD_TIME ? !coord->meta->time.is_time || dtype == TB_BOOL
+									  : tb_dtype_is_float(dtype))
 			continue;
 		coord->kind = kinds[k];
 		for (uint64_t i = 0; i < n && fits; i++)

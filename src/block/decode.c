@@ -1,9 +1,11 @@
 /*
- * From the encoded chunks of a fetch to elements: placed into the region in C order (tb_fetch_decode), or shown
- * to a sink run by run (tb_fetch_visit). Pure: no I/O, any one thread, everything it reads is held by the fetch.
+ * From the encoded chunks of a fetch to elements: placed into the region in C order
+ * (tb_fetch_decode), or shown to a sink run by run (tb_fetch_visit). Pure: no I/O, any one thread,
+ * everything it reads is held by the fetch.
  *
- * A chunk whose elements are contiguous in the region and need no treatment is decoded straight into it; a chain
- * that stores plain elements is copied straight from the bytes read; all else goes through one buffer.
+ * A chunk whose elements are contiguous in the region and need no treatment is decoded straight
+ * into it; a chain that stores plain elements is copied straight from the bytes read; all else goes
+ * through one buffer.
  */
 #include "block/fetch.h"
 
@@ -60,7 +62,8 @@ chunk_elements(Decoding *decoding, const TbPart *part, const uint8_t **elements,
 	TbStatus	status;
 
 	if (tb_chain_is_identity(fetch->chain))
-		return check_plain(fetch, part->load != NULL ? part->load->bytes : part->bytes, elements, err);
+		return check_plain(fetch, part->load != NULL ? part->load->bytes : part->bytes, elements,
+						   err);
 	if (part->load != NULL)
 		return tb_chunk_decoded(part->load, fetch->chain, elements, err);
 	if (decoding->buf == NULL)
@@ -74,7 +77,8 @@ chunk_elements(Decoding *decoding, const TbPart *part, const uint8_t **elements,
 
 /* ---- runs ---- */
 
-/* Go to the next run over dimensions from `from` on; false at the end. at[] counts, src and dst follow. */
+/* Go to the next run over dimensions from `from` on; false at the end. at[] counts, src and dst
+ * follow. */
 static bool
 next_run(const TbRuns *runs, int from, size_t *at, size_t *src, size_t *dst)
 {
@@ -97,7 +101,8 @@ next_run(const TbRuns *runs, int from, size_t *at, size_t *src, size_t *dst)
 		memcpy(dst + i * dst_step * sizeof(type), src + i * src_step * sizeof(type), sizeof(type))
 
 static void
-copy_strided(const uint8_t *src, size_t src_step, uint8_t *dst, size_t dst_step, size_t count, size_t bytes)
+copy_strided(const uint8_t *src, size_t src_step, uint8_t *dst, size_t dst_step, size_t count,
+			 size_t bytes)
 {
 	switch (bytes)
 	{
@@ -133,7 +138,8 @@ place_elements(const Decoding *decoding, const uint8_t *elements, const TbRuns *
 		TbStatus	status = TB_OK;
 
 		if (strided)
-			copy_strided(from, runs->src_step[0], to, runs->dst_step[0], runs->count[0], unpacker->src_bytes);
+			copy_strided(from, runs->src_step[0], to, runs->dst_step[0], runs->count[0],
+						 unpacker->src_bytes);
 		else if (unpacker->plain)
 			memcpy(to, from, runs->run * unpacker->src_bytes);
 		else
@@ -205,7 +211,8 @@ decode_part(Decoding *decoding, uint32_t number, TbError *err)
 		return TB_OK;
 	}
 	if (part->load == NULL && decoding->unpacker.plain && is_one_run(fetch, &overlap, &runs))
-		return decode_private(fetch, part, decoding->dst + runs.dst * decoding->unpacker.dst_bytes, err);
+		return decode_private(fetch, part, decoding->dst + runs.dst * decoding->unpacker.dst_bytes,
+							  err);
 	status = chunk_elements(decoding, part, &elements, err);
 	return status == TB_OK ? place_elements(decoding, elements, &runs, err) : status;
 }
@@ -219,7 +226,8 @@ visit_fill(const Decoding *decoding, const TbOverlap *overlap)
 
 	for (int d = 0; d < overlap->ndim; d++)
 		left *= overlap->count[d];
-	fill_run((uint8_t *) run, left < FILL_RUN ? (size_t) left : FILL_RUN, decoding->fetch->meta->fill, bytes);
+	fill_run((uint8_t *) run, left < FILL_RUN ? (size_t) left : FILL_RUN,
+			 decoding->fetch->meta->fill, bytes);
 	for (size_t n; left > 0; left -= n)
 	{
 		n = left < FILL_RUN ? (size_t) left : FILL_RUN;

@@ -1,6 +1,6 @@
 /*
- * Metadata documents: a few objects asked for together through the engine's document cache, so that arrays
- * opened at the same time share one request a document. Also paths of a hierarchy.
+ * Metadata documents: a few objects asked for together through the engine's document cache, so that
+ * arrays opened at the same time share one request a document. Also paths of a hierarchy.
  */
 #include "block/internal.h"
 
@@ -28,7 +28,8 @@ tb_path_parent(const char *path)
 static bool
 part_is_bad(const char *part, size_t len)
 {
-	return len == 0 || (len == 1 && part[0] == '.') || (len == 2 && part[0] == '.' && part[1] == '.');
+	return len == 0 || (len == 1 && part[0] == '.') ||
+		   (len == 2 && part[0] == '.' && part[1] == '.');
 }
 
 TbStatus
@@ -86,8 +87,8 @@ start_doc(TbDocs *docs, TbDoc *doc, TbSource *source, bool fresh, TbError *err)
 	bool		began;
 	TbStatus	status;
 
-	name = tb_asprintf("%llu %llu %s", (unsigned long long) source->id, (unsigned long long) source->generation,
-					   doc->key);
+	name = tb_asprintf("%llu %llu %s", (unsigned long long) source->id,
+					   (unsigned long long) source->generation, doc->key);
 	if (name == NULL)
 		return tb_fail(err, TB_E_NOMEM, "out of memory");
 	spec.name = name;
@@ -113,7 +114,8 @@ start_doc(TbDocs *docs, TbDoc *doc, TbSource *source, bool fresh, TbError *err)
 }
 
 TbStatus
-tb_docs_start(TbDocs *docs, TbSource *source, const char *base, const char *const *name, bool fresh, TbError *err)
+tb_docs_start(TbDocs *docs, TbSource *source, const char *base, const char *const *name, bool fresh,
+			  TbError *err)
 {
 	TbStatus	status = TB_OK;
 

@@ -1,12 +1,14 @@
 /*
- * Table names of drafts: the group's path with '_', the store's name for the root; "_<dims>" where a group
- * has several grids; a number where names would still be equal. In the order of drafts, which is that of paths.
+ * Table names of drafts: the group's path with '_', the store's name for the root; "_<dims>" where
+ * a group has several grids; a number where names would still be equal. In the order of drafts,
+ * which is that of paths.
  */
 #include "block/drafts.h"
 
 #include <string.h>
 
-/* The group's path below root, '/' made '_'; the store's name for the root itself. owns: the caller. */
+/* The group's path below root, '/' made '_'; the store's name for the root itself. owns: the
+ * caller. */
 static char *
 group_name(const char *group, const char *root_path, const char *store_name)
 {
@@ -18,7 +20,8 @@ group_name(const char *group, const char *root_path, const char *store_name)
 	root_len = strlen(root_path);
 	while (root_len > 0 && root_path[root_len - 1] == '/')
 		root_len--;
-	if (root_len > 0 && strncmp(group, root_path, root_len) == 0 && (group[root_len] == '/' || group[root_len] == '\0'))
+	if (root_len > 0 && strncmp(group, root_path, root_len) == 0 &&
+		(group[root_len] == '/' || group[root_len] == '\0'))
 		group += root_len + (group[root_len] == '/');
 	else if (root_len > strlen(group))
 		group = "";				/* the root is an array; its group lies above */

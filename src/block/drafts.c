@@ -1,10 +1,11 @@
 /*
  * Which tables an import makes: arrays of a group that share dimensions and shape form a grid.
  *
- * Left out of grids: 1-D arrays named as their dimension (coordinates), arrays that some `coordinates` attribute
- * names and whose dimensions are some of a grid's (auxiliary coordinates), scalars. In a store that has nothing
- * else, coordinates, then scalars, do form grids, so that no readable store looks empty.
- * Pure and deterministic: the order of nodes does not matter. Table names are in draft_names.c.
+ * Left out of grids: 1-D arrays named as their dimension (coordinates), arrays that some
+ * `coordinates` attribute names and whose dimensions are some of a grid's (auxiliary coordinates),
+ * scalars. In a store that has nothing else, coordinates, then scalars, do form grids, so that no
+ * readable store looks empty. Pure and deterministic: the order of nodes does not matter. Table
+ * names are in draft_names.c.
  */
 #include "block/drafts.h"
 
@@ -97,7 +98,8 @@ attribute_names(const TbJson *attributes, const char *name)
 {
 	const char *list;
 
-	return attributes != NULL && tb_json_get_string(attributes, "coordinates", &list) && list_has(list, name);
+	return attributes != NULL && tb_json_get_string(attributes, "coordinates", &list) &&
+		   list_has(list, name);
 }
 
 /* ---- sorting nodes ---- */
@@ -124,7 +126,8 @@ group_attributes(const TbNodes *nodes, const char *path)
 	{
 		const TbNode *node = &nodes->node[i];
 
-		if (node->is_group && strlen(node->path) == group_len(path) && strncmp(node->path, path, group_len(path)) == 0)
+		if (node->is_group && strlen(node->path) == group_len(path) &&
+			strncmp(node->path, path, group_len(path)) == 0)
 			return node->attributes;
 	}
 	return NULL;
@@ -138,8 +141,9 @@ is_aux_of(const Sorter *sorter, size_t i, size_t j)
 	const TbNode *data = sorter->array[j];
 	const char *name = last_part(aux->path);
 
-	if (i == j || aux->array->ndim == 0 || !aux->array->has_dim_names || !same_group(aux->path, data->path) ||
-		!is_within(aux->array, data->array) || attribute_names(aux->array->attributes, last_part(data->path)))
+	if (i == j || aux->array->ndim == 0 || !aux->array->has_dim_names ||
+		!same_group(aux->path, data->path) || !is_within(aux->array, data->array) ||
+		attribute_names(aux->array->attributes, last_part(data->path)))
 		return false;
 	return attribute_names(data->array->attributes, name) ||
 		attribute_names(sorter->above[i], name);
@@ -152,16 +156,20 @@ set_roles(Sorter *sorter)
 	{
 		const TbNode *node = sorter->array[i];
 
-		sorter->above[i] = i > 0 && same_group(node->path, sorter->array[i - 1]->path) ? sorter->above[i - 1]
-			: group_attributes(sorter->nodes, node->path);
-		sorter->role[i] = is_dim_coord(node) ? ROLE_DIM : node->array->ndim == 0 ? ROLE_SCALAR : ROLE_DATA;
+		sorter->above[i] = i > 0 && same_group(node->path, sorter->array[i - 1]->path)
+							   ? sorter->above[i - 1]
+							   : group_attributes(sorter->nodes, node->path);
+		sorter->role[i] = is_dim_coord(node)	   ? ROLE_DIM
+						  : node->array->ndim == 0 ? ROLE_SCALAR
+												   : ROLE_DATA;
 	}
 	for (size_t i = 0; i < sorter->n; i++)
 	{
 		if (sorter->role[i] != ROLE_DATA)
 			continue;
 		for (size_t j = 0; j < sorter->n && sorter->role[i] == ROLE_DATA; j++)
-			if ((sorter->role[j] == ROLE_DATA || sorter->role[j] == ROLE_AUX) && is_aux_of(sorter, i, j))
+			if ((sorter->role[j] == ROLE_DATA || sorter->role[j] == ROLE_AUX) &&
+				is_aux_of(sorter, i, j))
 				sorter->role[i] = ROLE_AUX;
 	}
 }
@@ -205,8 +213,9 @@ find_coord(const Sorter *sorter, const char *path, const char *dim, uint64_t len
 		{
 			const TbNode *node = sorter->array[i];
 
-			if (group_len(node->path) == len && strncmp(node->path, path, len) == 0 && is_dim_coord(node) &&
-				strcmp(node->array->dim_name[0], dim) == 0 && node->array->shape[0] == length)
+			if (group_len(node->path) == len && strncmp(node->path, path, len) == 0 &&
+				is_dim_coord(node) && strcmp(node->array->dim_name[0], dim) == 0 &&
+				node->array->shape[0] == length)
 				return node;
 		}
 		if (len == 0)
@@ -228,7 +237,8 @@ find_draft(TbGridDrafts *drafts, const TbNode *node)
 
 /* errors: NOMEM. */
 static TbStatus
-new_draft(const Sorter *sorter, TbGridDrafts *drafts, const TbNode *node, TbGridDraft **out, TbError *err)
+new_draft(const Sorter *sorter, TbGridDrafts *drafts, const TbNode *node, TbGridDraft **out,
+		  TbError *err)
 {
 	TbGridDraft *draft = tb_realloc_array(drafts->draft, drafts->n + 1, sizeof(*draft));
 
@@ -244,7 +254,8 @@ new_draft(const Sorter *sorter, TbGridDrafts *drafts, const TbNode *node, TbGrid
 		return tb_fail(err, TB_E_NOMEM, "out of memory");
 	draft->ndim = node->array->ndim;
 	for (int d = 0; d < draft->ndim && node->array->has_dim_names; d++)
-		draft->coord[d] = find_coord(sorter, node->path, node->array->dim_name[d], node->array->shape[d]);
+		draft->coord[d] =
+			find_coord(sorter, node->path, node->array->dim_name[d], node->array->shape[d]);
 	*out = draft;
 	return TB_OK;
 }
@@ -300,7 +311,8 @@ add_aux(const Sorter *sorter, TbGridDraft *draft)
 }
 
 TbStatus
-tb_grid_drafts(const TbNodes *nodes, const char *root_path, const char *store_name, TbGridDrafts *drafts, TbError *err)
+tb_grid_drafts(const TbNodes *nodes, const char *root_path, const char *store_name,
+			   TbGridDrafts *drafts, TbError *err)
 {
 	static const Role fallback[] = {ROLE_DATA, ROLE_DIM, ROLE_AUX, ROLE_SCALAR};
 	Sorter		sorter = {0};

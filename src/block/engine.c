@@ -1,6 +1,7 @@
 /*
- * The engine: loop, pool, stores' shared part and this room's caches, made and ended in the right order.
- * Also the free list of decode buffers, so that a stream of equal chunks touches no new memory.
+ * The engine: loop, pool, stores' shared part and this room's caches, made and ended in the right
+ * order. Also the free list of decode buffers, so that a stream of equal chunks touches no new
+ * memory.
  */
 #include "block/internal.h"
 
@@ -29,7 +30,8 @@ TbStatus
 tb_engine_new(const TbEngineOptions *options, TbEngine **out, TbError *err)
 {
 	TbEngine   *engine = tb_calloc(1, sizeof(*engine));
-	int64_t		age_ms = options->metadata_max_age_ms > 0 ? options->metadata_max_age_ms : DEFAULT_MAX_AGE_MS;
+	int64_t age_ms =
+		options->metadata_max_age_ms > 0 ? options->metadata_max_age_ms : DEFAULT_MAX_AGE_MS;
 	TbStatus	status;
 
 	if (engine == NULL)
@@ -38,9 +40,11 @@ tb_engine_new(const TbEngineOptions *options, TbEngine **out, TbError *err)
 	pthread_cond_init(&engine->decoded, NULL);
 	engine->max_age_ns = age_ms * 1000000;
 	tb_lru_init(&engine->docs, DOC_CACHE, tb_load_destroy);
-	tb_lru_init(&engine->indexes, options->index_cache_bytes > 0 ? options->index_cache_bytes : DEFAULT_INDEX_CACHE,
+	tb_lru_init(&engine->indexes,
+				options->index_cache_bytes > 0 ? options->index_cache_bytes : DEFAULT_INDEX_CACHE,
 				tb_load_destroy);
-	tb_lru_init(&engine->chunks, options->chunk_cache_bytes > 0 ? options->chunk_cache_bytes : DEFAULT_CHUNK_CACHE,
+	tb_lru_init(&engine->chunks,
+				options->chunk_cache_bytes > 0 ? options->chunk_cache_bytes : DEFAULT_CHUNK_CACHE,
 				tb_load_destroy);
 	status = open_parts(engine, options, err);
 	if (status != TB_OK)
@@ -150,7 +154,8 @@ tb_engine_give_buf(TbEngine *engine, TbBuf *buf)
 			if (out != NULL)
 			{
 				engine->spare_bytes -= out->cap;
-				memmove(engine->spare, engine->spare + 1, (size_t) --engine->n_spare * sizeof(*engine->spare));
+				memmove(engine->spare, engine->spare + 1,
+						(size_t) --engine->n_spare * sizeof(*engine->spare));
 			}
 		}
 		else

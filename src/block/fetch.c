@@ -56,17 +56,20 @@ prepare(TbFetch *fetch, TbError *err)
 	size_t		path_bytes = strlen(meta->path);
 
 	if (!tb_box_of(&fetch->region, meta->chunk, &fetch->chunks) ||
-		!tb_box_of(&fetch->region, meta->grid_chunk, &fetch->objects) || fetch->chunks.total > TB_FETCH_MAX_PARTS)
+		!tb_box_of(&fetch->region, meta->grid_chunk, &fetch->objects) ||
+		fetch->chunks.total > TB_FETCH_MAX_PARTS)
 	{
 		tb_fail(err, TB_E_LIMIT, "region has too many chunks");
-		tb_error_detail(err, "array \"%.200s\", at most %llu", meta->path, (unsigned long long) TB_FETCH_MAX_PARTS);
+		tb_error_detail(err, "array \"%.200s\", at most %llu", meta->path,
+						(unsigned long long) TB_FETCH_MAX_PARTS);
 		tb_error_hint(err, "Crop the region.");
 		return TB_E_LIMIT;
 	}
 	/* a key: path, "c", and at most 20 digits and a separator a dimension */
 	fetch->key_bytes = path_bytes + 21 * (size_t) meta->ndim + 16;
 	fetch->key = tb_malloc(fetch->key_bytes);
-	fetch->part = tb_calloc(fetch->chunks.total > 0 ? (size_t) fetch->chunks.total : 1, sizeof(TbPart));
+	fetch->part =
+		tb_calloc(fetch->chunks.total > 0 ? (size_t) fetch->chunks.total : 1, sizeof(TbPart));
 	if (fetch->key == NULL || fetch->part == NULL)
 		return tb_fail(err, TB_E_NOMEM, "out of memory");
 	return TB_OK;
@@ -213,8 +216,10 @@ tb_fetch_error_detail(const TbFetch *fetch, const char *key, uint32_t part, TbEr
 	tb_box_index(&fetch->chunks, part, index);
 	text[0] = '\0';
 	for (int d = 0; d < fetch->meta->ndim && at + 24 < sizeof(text); d++)
-		at += (size_t) snprintf(text + at, sizeof(text) - at, d == 0 ? "%llu" : ", %llu", (unsigned long long) index[d]);
-	tb_error_detail(err, "array \"%.150s\", object \"%.200s\", chunk [%s]", fetch->meta->path, key, text);
+		at += (size_t) snprintf(text + at, sizeof(text) - at, d == 0 ? "%llu" : ", %llu",
+								(unsigned long long) index[d]);
+	tb_error_detail(err, "array \"%.150s\", object \"%.200s\", chunk [%s]", fetch->meta->path, key,
+					text);
 }
 
 static void

@@ -1,10 +1,10 @@
 /*
- * A fetch, as its files see it: fetch.c (face), fetch_run.c (what to start next, what ended), fetch_shard.c
- * (shard indexes), decode.c (bytes to elements).
+ * A fetch, as its files see it: fetch.c (face), fetch_run.c (what to start next, what ended),
+ * fetch_shard.c (shard indexes), decode.c (bytes to elements).
  *
  * Parts are the innermost chunks of the region in C order. What is in flight sits in slots, at most
- * TB_FETCH_WINDOW of them; everything else is a cursor or a list, so that a fetch over a million chunks holds
- * a million small parts and a few requests.
+ * TB_FETCH_WINDOW of them; everything else is a cursor or a list, so that a fetch over a million
+ * chunks holds a million small parts and a few requests.
  */
 #ifndef TB_BLOCK_FETCH_H
 #define TB_BLOCK_FETCH_H
@@ -128,27 +128,34 @@ extern void tb_fetch_cancel(TbFetch *fetch);	/* what is in flight */
 extern TbSlot *tb_fetch_take_slot(TbFetch *fetch, TbSlotKind kind); /* NULL: no memory */
 extern void tb_fetch_give_slot(TbSlot *slot);	/* cancels what it holds in flight */
 
-/* The key of stored object (number in fetch->objects) into key; false: too long, which cannot be. */
+/* The key of stored object (number in fetch->objects) into key; false: too long, which cannot be.
+ */
 extern bool tb_fetch_object_key(const TbFetch *fetch, uint64_t number, char *key);
 
 /* Parts. */
-extern void tb_fetch_place_part(TbFetch *fetch, uint32_t part, TbObject *object, uint64_t offset, uint64_t length);
-extern void tb_fetch_add_version(TbFetch *fetch, const char *key, uint64_t version_hash, bool remove);
-extern void tb_fetch_error_detail(const TbFetch *fetch, const char *key, uint32_t part, TbError *err);
+extern void tb_fetch_place_part(TbFetch *fetch, uint32_t part, TbObject *object, uint64_t offset,
+								uint64_t length);
+extern void tb_fetch_add_version(TbFetch *fetch, const char *key, uint64_t version_hash,
+								 bool remove);
+extern void tb_fetch_error_detail(const TbFetch *fetch, const char *key, uint32_t part,
+								  TbError *err);
 
 /* fetch_shard.c */
 extern void tb_fetch_start_object(TbFetch *fetch);	/* the next object's index */
 extern void tb_fetch_start_node(TbFetch *fetch);	/* the first waiting node's index */
-/* An object is not the one its index was read from: begin it again, once; then the fetch fails with CHANGED.
- * The slot that found it is given back before. */
+/* An object is not the one its index was read from: begin it again, once; then the fetch fails with
+ * CHANGED. The slot that found it is given back before. */
 extern void tb_fetch_object_changed(TbFetch *fetch, TbObject *object, uint32_t part);
 
 /* chunk_cache.c */
 extern size_t tb_chunk_limit(const TbChain *chain);	/* cap of an encoded chunk, bytes */
 /* Find or begin a shared chunk. */
-extern TbStatus tb_chunk_get(TbFetch *fetch, uint32_t part, TbLoad **load, bool *began, TbError *err) TB_MUST_CHECK;
-/* Decoded elements, made on first use. *bytes is the load's. thread: any; errors: CORRUPT, NOMEM. */
-extern TbStatus tb_chunk_decoded(TbLoad *load, const TbChain *chain, const uint8_t **bytes, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_chunk_get(TbFetch *fetch, uint32_t part, TbLoad **load, bool *began,
+							 TbError *err) TB_MUST_CHECK;
+/* Decoded elements, made on first use. *bytes is the load's. thread: any; errors: CORRUPT, NOMEM.
+ */
+extern TbStatus tb_chunk_decoded(TbLoad *load, const TbChain *chain, const uint8_t **bytes,
+								 TbError *err) TB_MUST_CHECK;
 /* True where the region takes just a part of the chunk, so that other regions may want it too. */
 extern bool tb_chunk_is_shared(const TbFetch *fetch, const uint64_t *index);
 

@@ -1,10 +1,11 @@
 /*
- * The machine of a fetch: what to start next while the window has room, and what to do when a chunk arrives.
+ * The machine of a fetch: what to start next while the window has room, and what to do when a chunk
+ * arrives.
  *
  *   objects -> (fetch_shard.c: index, nested indexes) -> placed parts -> reads -> parts here
  *
- * Everything is driven by the loop; no function here calls itself through a callback, as stores never answer
- * from inside a call.
+ * Everything is driven by the loop; no function here calls itself through a callback, as stores
+ * never answer from inside a call.
  */
 #include "block/fetch.h"
 
@@ -86,7 +87,8 @@ tb_fetch_cancel(TbFetch *fetch)
 /* ---- parts ---- */
 
 void
-tb_fetch_place_part(TbFetch *fetch, uint32_t number, TbObject *object, uint64_t offset, uint64_t length)
+tb_fetch_place_part(TbFetch *fetch, uint32_t number, TbObject *object, uint64_t offset,
+					uint64_t length)
 {
 	TbPart	   *part = &fetch->part[number];
 
@@ -169,7 +171,8 @@ read_done(TbRead *read)
 		part->state = TB_PART_HERE;
 		fetch->bytes += part->bytes->len;
 		if (part->object == NULL)
-			tb_fetch_add_version(fetch, read->key, tb_hash64(read->version, strlen(read->version), 1), false);
+			tb_fetch_add_version(fetch, read->key,
+								 tb_hash64(read->version, strlen(read->version), 1), false);
 		tb_fetch_give_slot(slot);
 	}
 	tb_fetch_advance(fetch);

@@ -1,16 +1,19 @@
 /*
- * Shards of a fetch: reading their indexes (shared through the engine's cache, one request each however many
- * ask), what an index says of the parts inside, and beginning a shard again when it changed under the fetch.
+ * Shards of a fetch: reading their indexes (shared through the engine's cache, one request each
+ * however many ask), what an index says of the parts inside, and beginning a shard again when it
+ * changed under the fetch.
  *
- * All reads of one object carry the version its index had. Another version: the cached index is dropped and
- * the shard read anew, once; then the fetch fails with CHANGED. source: Zarr v3 sharding_indexed 1.0.
+ * All reads of one object carry the version its index had. Another version: the cached index is
+ * dropped and the shard read anew, once; then the fetch fails with CHANGED. source: Zarr v3
+ * sharding_indexed 1.0.
  */
 #include "block/fetch.h"
 
 #include <string.h>
 
 #define INDEX_MAX_BYTES ((size_t) 256 << 20)
-#define MISSING_AGE_NS INT64_C(1000000000)	/* an absent shard is asked for again soon: it may be written */
+#define MISSING_AGE_NS \
+	INT64_C(1000000000) /* an absent shard is asked for again soon: it may be written */
 
 static void
 fail_nomem(TbFetch *fetch)
@@ -27,12 +30,14 @@ index_name(const TbFetch *fetch, const TbShardNode *node)
 {
 	const TbSource *source = fetch->array->source;
 
-	return tb_asprintf("%llu %llu %d %llu %llx %s", (unsigned long long) source->id,
-					   (unsigned long long) source->generation, node->level, (unsigned long long) node->base,
-					   (unsigned long long) (node->level > 0 ? node->object->version_hash : 0), node->object->key);
+	return tb_asprintf(
+		"%llu %llu %d %llu %llx %s", (unsigned long long) source->id,
+		(unsigned long long) source->generation, node->level, (unsigned long long) node->base,
+		(unsigned long long) (node->level > 0 ? node->object->version_hash : 0), node->object->key);
 }
 
-/* Parts in the cell at index of a grid of shape unit (a multiple of the chunk). false: none in the region. */
+/* Parts in the cell at index of a grid of shape unit (a multiple of the chunk). false: none in the
+ * region. */
 static bool
 parts_of(const TbFetch *fetch, const uint64_t *unit, const uint64_t *index, TbBox *box)
 {
@@ -96,7 +101,8 @@ take_entry(TbFetch *fetch, const TbShardNode *node, const uint64_t *index, TbSha
 		if (entry.length > tb_chunk_limit(fetch->chain))
 		{
 			TbError		error;
-			TbStatus	status = tb_fail(&error, TB_E_CORRUPT, "chunk is larger than its array's metadata allows");
+			TbStatus status =
+				tb_fail(&error, TB_E_CORRUPT, "chunk is larger than its array's metadata allows");
 
 			tb_fetch_error_detail(fetch, node->object->key, part, &error);
 			tb_fetch_settle(fetch, status, &error);
@@ -132,7 +138,8 @@ spread(TbFetch *fetch, const TbShardNode *node, const TbLoad *load)
 		n[d] = level->shard[d] / level->inner[d];
 		first[d] = node->index[d] * n[d];
 	}
-	if (!tb_box_of(&fetch->region, level->inner, &entries) || !tb_box_clip(&entries, first, n, &box))
+	if (!tb_box_of(&fetch->region, level->inner, &entries) ||
+		!tb_box_clip(&entries, first, n, &box))
 		return;
 	for (uint64_t i = 0; i < box.total && fetch->status == TB_AGAIN; i++)
 	{
@@ -177,7 +184,8 @@ index_settled(TbSlot *slot)
 	}
 	else if (status == TB_OK || (status == TB_E_CHANGED && node->level > 0))
 	{
-		/* gone or changed since the outer index was read; the slot first, as all of the object's are given */
+		/* gone or changed since the outer index was read; the slot first, as all of the object's
+		 * are given */
 		slot->node = node;
 		tb_fetch_give_slot(slot);
 		tb_fetch_object_changed(fetch, object, TB_NO_PART);
@@ -233,7 +241,9 @@ index_range(const TbFetch *fetch, const TbShardNode *node, TbLoadSpec *spec, TbE
 static TbStatus
 get_index(TbFetch *fetch, const TbShardNode *node, TbLoad **load, bool *began, TbError *err)
 {
-	TbLoadSpec	spec = {.source = fetch->array->source, .cache = &fetch->engine->indexes, .object = node->object->key};
+	TbLoadSpec	spec = {.source = fetch->array->source,
+					   .cache = &fetch->engine->indexes,
+					   .object = node->object->key};
 	TbStatus	status = index_range(fetch, node, &spec, err);
 	char	   *name;
 

@@ -1,6 +1,6 @@
 /*
- * Grids: arrays of one group that share dimensions and shape, cut into blocks, with the bounds of their
- * coordinates. Advanced by tb_grid_poll; the requests below run in the background.
+ * Grids: arrays of one group that share dimensions and shape, cut into blocks, with the bounds of
+ * their coordinates. Advanced by tb_grid_poll; the requests below run in the background.
  */
 #include "block/grid.h"
 
@@ -109,7 +109,8 @@ frequent_chunk(const TbGridInfo *info)
 		int			count = 0;
 
 		for (int j = 0; j < info->n_arrays; j++)
-			if (memcmp(chunk, tb_array_meta(info->array[j])->chunk, (size_t) info->ndim * sizeof(*chunk)) == 0)
+			if (memcmp(chunk, tb_array_meta(info->array[j])->chunk,
+					   (size_t) info->ndim * sizeof(*chunk)) == 0)
 				count++;
 		if (count > best_count)
 		{
@@ -139,7 +140,8 @@ set_cells(TbGrid *grid, TbError *err)
 			return tb_fail(err, TB_E_INVALID, "cell shape holds a zero");
 		info->cell[d] = cell[d];
 		info->blocks[d] = info->shape[d] / cell[d] + (info->shape[d] % cell[d] != 0);
-		if (!tb_mul_u64(info->n_blocks, info->blocks[d], &info->n_blocks) || info->n_blocks > INT64_MAX)
+		if (!tb_mul_u64(info->n_blocks, info->blocks[d], &info->n_blocks) ||
+			info->n_blocks > INT64_MAX)
 		{
 			tb_fail(err, TB_E_LIMIT, "grid has too many blocks");
 			tb_error_detail(err, "group \"%.200s\"", grid->group);
@@ -175,7 +177,8 @@ set_frame(TbGrid *grid, TbError *err)
 	return set_cells(grid, err);
 }
 
-/* The axis that grows: as asked, else "time", else one with CF time, else the first. errors: INVALID. */
+/* The axis that grows: as asked, else "time", else one with CF time, else the first. errors:
+ * INVALID. */
 static TbStatus
 find_append_axis(const TbGrid *grid, int *axis, TbError *err)
 {

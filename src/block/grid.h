@@ -1,4 +1,5 @@
-/* A grid while it is opened: grid.c (arrays, blocks) and grid_coord.c (finding and reading coordinates). */
+/* A grid while it is opened: grid.c (arrays, blocks) and grid_coord.c (finding and reading
+ * coordinates). */
 #ifndef TB_BLOCK_GRID_H
 #define TB_BLOCK_GRID_H
 

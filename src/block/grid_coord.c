@@ -1,7 +1,8 @@
 /*
- * Finding and reading the coordinates of a grid, all at the same time: a dimension's is the 1-D array of its
- * name in the grid's group or the nearest group above; an auxiliary one stands in the group. What is not there or of
- * a type that has no bounds (text) leaves the index range; what is there and cannot be read is an error.
+ * Finding and reading the coordinates of a grid, all at the same time: a dimension's is the 1-D
+ * array of its name in the grid's group or the nearest group above; an auxiliary one stands in the
+ * group. What is not there or of a type that has no bounds (text) leaves the index range; what is
+ * there and cannot be read is an error.
  */
 #include "block/grid.h"
 
@@ -33,7 +34,8 @@ leave(TbGrid *grid, TbSeek *seek, TbCoord *coord, TbError *err)
 	seek->stage = TB_SEEK_DONE;
 	if (seek->axis < 0)
 		return TB_OK;
-	return tb_coord_from_index(coord, grid->info.shape[seek->axis], grid->info.cell[seek->axis], err);
+	return tb_coord_from_index(coord, grid->info.shape[seek->axis], grid->info.cell[seek->axis],
+							   err);
 }
 
 /* The array is not here: look one group above, up to the root. */
@@ -72,7 +74,8 @@ fits_grid(const TbGridInfo *info, const TbSeek *seek, const TbArrayMeta *meta, T
 	{
 		int			axis = axis_named(info, meta->dim_name[d]);
 
-		if (axis < 0 || (seek->axis >= 0 && axis != seek->axis) || meta->shape[d] != info->shape[axis])
+		if (axis < 0 || (seek->axis >= 0 && axis != seek->axis) ||
+			meta->shape[d] != info->shape[axis])
 			return false;
 		coord->axis[d] = axis;
 		coord->cells[d] = info->blocks[axis];
@@ -106,7 +109,8 @@ begin_read(TbSeek *seek, TbCoord *coord, TbError *err)
 	if (!tb_region_elements(&whole, &elements) || elements > MAX_VALUES)
 	{
 		tb_fail(err, TB_E_LIMIT, "coordinate is too large");
-		tb_error_detail(err, "array \"%.200s\", at most %llu values", meta->path, (unsigned long long) MAX_VALUES);
+		tb_error_detail(err, "array \"%.200s\", at most %llu values", meta->path,
+						(unsigned long long) MAX_VALUES);
 		return TB_E_LIMIT;
 	}
 	coord->meta = tb_array_meta_copy(meta);
@@ -126,7 +130,8 @@ begin_read(TbSeek *seek, TbCoord *coord, TbError *err)
 static bool
 is_unusable(TbStatus status)
 {
-	return status == TB_E_UNSUPPORTED || status == TB_E_INVALID || status == TB_E_TEXT || status == TB_E_RANGE;
+	return status == TB_E_UNSUPPORTED || status == TB_E_INVALID || status == TB_E_TEXT ||
+		   status == TB_E_RANGE;
 }
 
 static TbStatus
@@ -196,7 +201,8 @@ tb_grid_seek_begin(TbGrid *grid, TbError *err)
 	{
 		TbSeek	   *seek = &grid->seek[i];
 		TbCoord    *coord = &grid->coord[i];
-		bool		named = info->ndim > 0 && info->n_arrays > 0 && tb_array_meta(info->array[0])->has_dim_names;
+		bool named =
+			info->ndim > 0 && info->n_arrays > 0 && tb_array_meta(info->array[0])->has_dim_names;
 		TbStatus	status;
 
 		seek->axis = i < info->ndim ? i : -1;
@@ -208,7 +214,8 @@ tb_grid_seek_begin(TbGrid *grid, TbError *err)
 			return tb_fail(err, TB_E_NOMEM, "out of memory");
 		reset_axes(info, seek, coord);
 		/* names made up here (dim_0) are those of no array */
-		status = coord->is_dim && !named ? leave(grid, seek, coord, err) : open_there(grid, seek, err);
+		status =
+			coord->is_dim && !named ? leave(grid, seek, coord, err) : open_there(grid, seek, err);
 		if (status != TB_OK)
 			return status;
 	}

@@ -1,7 +1,8 @@
 /*
  * Opening a group for import: everything at and below a path.
  *
- *   own documents -> consolidated: all of it | an array: itself | listing possible: walk (group_walk.c)
+ *   own documents -> consolidated: all of it | an array: itself | listing possible: walk
+ * (group_walk.c)
  *     -> a group alone | nothing: consolidated metadata above -> marks of other formats -> why not
  *
  * Documents are asked for anew: an import shows what is there now.
@@ -11,9 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const docs_root[] = {"zarr.json", ".zmetadata", ".zarray", ".zgroup", ".zattrs", NULL};
+static const char *const docs_root[] = {"zarr.json", ".zmetadata", ".zarray",
+										".zgroup",	 ".zattrs",	   NULL};
 static const char *const docs_above[] = {"zarr.json", ".zmetadata", NULL};
-static const char *const docs_marks[] = {"attributes.json", "repo", "refs/branch.main/ref.json", NULL};
+static const char *const docs_marks[] = {"attributes.json", "repo", "refs/branch.main/ref.json",
+										 NULL};
 
 static int
 by_path(const void *a, const void *b)
@@ -42,13 +45,15 @@ settle_with(TbGroup *group, TbStatus code, const char *message, const char *hint
 	TbError		error;
 	TbStatus	status = tb_fail(&error, code, "%s", message);
 
-	tb_error_detail(&error, "\"%.300s\", path \"%.200s\"", tb_source_url(group->source), group->path);
+	tb_error_detail(&error, "\"%.300s\", path \"%.200s\"", tb_source_url(group->source),
+					group->path);
 	if (hint != NULL)
 		tb_error_hint(&error, "%s", hint);
 	tb_group_settle(group, status, &error);
 }
 
-/* Parse the node's own documents. *found: it is a node; *complete: and what is below is known too. */
+/* Parse the node's own documents. *found: it is a node; *complete: and what is below is known too.
+ */
 static TbStatus
 take_root(TbGroup *group, bool *found, bool *complete, TbError *err)
 {
@@ -123,8 +128,9 @@ take_above(TbGroup *group)
 			continue;
 		forget_nodes(group);
 		tb_error_clear(&error);
-		status = i == 0 ? tb_zarr_parse_v3(group->above, doc[i], &group->nodes, &consolidated, &error)
-			: tb_zarr_parse_v2_consolidated(group->above, doc[i], &group->nodes, &error);
+		status = i == 0
+					 ? tb_zarr_parse_v3(group->above, doc[i], &group->nodes, &consolidated, &error)
+					 : tb_zarr_parse_v2_consolidated(group->above, doc[i], &group->nodes, &error);
 		if (status == TB_OK)
 			keep_below(group);
 		else
@@ -222,13 +228,16 @@ lists_icechunk(TbGroup *group)
 static void
 marks_done(TbGroup *group)
 {
-	const char *hint = "A Zarr has zarr.json, .zgroup, .zarray or .zmetadata at its root; check the url and the path.";
+	const char *hint = "A Zarr has zarr.json, .zgroup, .zarray or .zmetadata at its root; check "
+					   "the url and the path.";
 
-	if (tb_docs_bytes(&group->docs, 1) != NULL || tb_docs_bytes(&group->docs, 2) != NULL || lists_icechunk(group))
+	if (tb_docs_bytes(&group->docs, 1) != NULL || tb_docs_bytes(&group->docs, 2) != NULL ||
+		lists_icechunk(group))
 		settle_with(group, TB_E_UNSUPPORTED, "icechunk repositories are not supported",
 					"Export the snapshot as a Zarr store.");
 	else if (tb_docs_bytes(&group->docs, 0) != NULL)
-		settle_with(group, TB_E_UNSUPPORTED, "N5 containers are not supported", "Convert the container to Zarr.");
+		settle_with(group, TB_E_UNSUPPORTED, "N5 containers are not supported",
+					"Convert the container to Zarr.");
 	else if (group->has_names)
 		settle_with(group, TB_E_NO_GROUP, "not a Zarr store", hint);
 	else

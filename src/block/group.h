@@ -57,7 +57,8 @@ struct TbGroup
 extern void tb_group_advance(TbGroup *group);
 extern void tb_group_settle(TbGroup *group, TbStatus status, const TbError *error);
 
-/* Walk the hierarchy from the group's path; the root's documents are asked for again from the cache. */
+/* Walk the hierarchy from the group's path; the root's documents are asked for again from the
+ * cache. */
 extern void tb_group_walk_begin(TbGroup *group);
 /* Start what can be started. false: nothing is left and nothing in flight. */
 extern bool tb_group_walk(TbGroup *group);

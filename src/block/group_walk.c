@@ -1,6 +1,6 @@
 /*
- * Walking a hierarchy by listing, where no consolidated metadata says what is there: a folder's documents are
- * read, groups (also those without a document) are descended into, arrays are not.
+ * Walking a hierarchy by listing, where no consolidated metadata says what is there: a folder's
+ * documents are read, groups (also those without a document) are descended into, arrays are not.
  */
 #include "block/group.h"
 
@@ -92,7 +92,8 @@ parse_folder(TbWalker *walker, bool *leaf, TbError *err)
 	return status;
 }
 
-/* A folder with unusable documents: an array in error, so that the caller can tell which and why. */
+/* A folder with unusable documents: an array in error, so that the caller can tell which and why.
+ */
 static void
 keep_error(TbWalker *walker, TbStatus status, const TbError *error)
 {
@@ -130,7 +131,8 @@ folder_done(TbWalker *walker)
 
 	tb_error_clear(&error);
 	status = parse_folder(walker, &leaf, &error);
-	if (status == TB_E_JSON || status == TB_E_JSON_DUPLICATE || status == TB_E_INVALID || status == TB_E_LIMIT)
+	if (status == TB_E_JSON || status == TB_E_JSON_DUPLICATE || status == TB_E_INVALID ||
+		status == TB_E_LIMIT)
 	{
 		keep_error(walker, status, &error);
 		leaf = true;

@@ -68,8 +68,8 @@ struct TbDocs
 
 /* Ask for names below base ("" = the root). fresh: never a cached answer. pending may be 0 at once.
  * owns: docs's contents, tb_docs_clear. errors: NOMEM. */
-extern TbStatus tb_docs_start(TbDocs *docs, TbSource *source, const char *base, const char *const *name, bool fresh,
-							  TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_docs_start(TbDocs *docs, TbSource *source, const char *base,
+							  const char *const *name, bool fresh, TbError *err) TB_MUST_CHECK;
 extern void tb_docs_clear(TbDocs *docs);	/* cancels; done and arg stay */
 /* The bytes of document i, NULL where it is missing (or could not be read). */
 extern const TbBuf *tb_docs_bytes(const TbDocs *docs, int i);
@@ -97,7 +97,7 @@ typedef enum TbArrayStage
 typedef struct TbArrayCore
 {
 	TbLruNode	node;			/* first; pins are the handles */
-	TbSource   *source;			/* borrowed: it owns the table this stands in, or a handle holds it */
+	TbSource   *source;			/* borrowed: owns the table, or a handle holds it */
 	uint64_t	serial;
 	char	   *path;			/* owned */
 	int			mask_fill;
@@ -132,14 +132,17 @@ typedef struct TbBox
 
 /* Cells of shape unit that a region touches. false: more than 2^64. */
 extern bool tb_box_of(const TbRegion *region, const uint64_t *unit, TbBox *box);
-extern void tb_box_index(const TbBox *box, uint64_t number, uint64_t *index);	/* C order, absolute index */
+extern void tb_box_index(const TbBox *box, uint64_t number,
+						 uint64_t *index); /* C order, absolute index */
 extern uint64_t tb_box_number(const TbBox *box, const uint64_t *index);
 /* The part of box within [first, first + n) of another; false: none. */
 extern bool tb_box_clip(const TbBox *box, const uint64_t *first, const uint64_t *n, TbBox *out);
 /* errors: RANGE (outside the array), INVALID (dimensions). */
-extern TbStatus tb_region_check(const TbArrayMeta *meta, const TbRegion *region, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_region_check(const TbArrayMeta *meta, const TbRegion *region,
+								TbError *err) TB_MUST_CHECK;
 
-/* Copying a box between two arrays of C order, as runs that are contiguous in both. units: elements. */
+/* Copying a box between two arrays of C order, as runs that are contiguous in both. units:
+ * elements. */
 typedef struct TbRuns
 {
 	size_t		run;			/* elements of one run */
@@ -160,8 +163,10 @@ typedef struct TbOverlap
 } TbOverlap;
 
 /* What of the chunk at index lies in the region. */
-extern void tb_overlap_of(const TbRegion *region, const uint64_t *chunk, const uint64_t *index, TbOverlap *overlap);
-extern void tb_runs_plan(const TbOverlap *overlap, const uint64_t *src_shape, const uint64_t *dst_shape, TbRuns *runs);
+extern void tb_overlap_of(const TbRegion *region, const uint64_t *chunk, const uint64_t *index,
+						  TbOverlap *overlap);
+extern void tb_runs_plan(const TbOverlap *overlap, const uint64_t *src_shape,
+						 const uint64_t *dst_shape, TbRuns *runs);
 
 /* ---- unpacking, unpack.c and cast.c ---- */
 typedef void (*TbUnpackLoop) (const TbPacking *packing, const void *src, size_t n, void *dst);
@@ -178,17 +183,21 @@ typedef struct TbUnpacker
 } TbUnpacker;
 
 /* errors: UNSUPPORTED (no such conversion). */
-extern TbStatus tb_unpacker_init(TbUnpacker *unpacker, const TbPacking *packing, TbTreatment treatment,
-								 TbError *err) TB_MUST_CHECK;
-extern TbStatus tb_unpacker_run(const TbUnpacker *unpacker, const void *src, size_t n, void *dst, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_unpacker_init(TbUnpacker *unpacker, const TbPacking *packing,
+								 TbTreatment treatment, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_unpacker_run(const TbUnpacker *unpacker, const void *src, size_t n, void *dst,
+								TbError *err) TB_MUST_CHECK;
 /* Convert elements between types. errors: RANGE. */
-extern TbStatus tb_cast(TbDtype from, const void *src, TbDtype to, void *dst, size_t n, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_cast(TbDtype from, const void *src, TbDtype to, void *dst, size_t n,
+						TbError *err) TB_MUST_CHECK;
 
 /* ---- coordinates, coord.c ---- */
 /* Bounds from the decoded values (C order over the array's shape). cell, blocks: by grid axis. */
-extern TbStatus tb_coord_from_values(TbCoord *coord, const void *values, const uint64_t *cell, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_coord_from_values(TbCoord *coord, const void *values, const uint64_t *cell,
+									 TbError *err) TB_MUST_CHECK;
 /* The index range along an axis. */
-extern TbStatus tb_coord_from_index(TbCoord *coord, uint64_t extent, uint64_t cell, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_coord_from_index(TbCoord *coord, uint64_t extent, uint64_t cell,
+									TbError *err) TB_MUST_CHECK;
 extern void tb_coord_clear(TbCoord *coord);
 
 #endif

@@ -84,9 +84,10 @@ settle(TbLoad *load)
 	load->version_hash = tb_hash64(load->version, strlen(load->version), 1);
 	if (load->level != NULL)
 	{
-		uint64_t	shard_bytes = load->shard_bytes != UINT64_MAX ? load->shard_bytes : read->object_size;
-		TbStatus	status = tb_shard_index_check(load->level, load->bytes->data, load->bytes->len, shard_bytes,
-												  &error);
+		uint64_t shard_bytes =
+			load->shard_bytes != UINT64_MAX ? load->shard_bytes : read->object_size;
+		TbStatus	status = tb_shard_index_check(load->level, load->bytes->data, load->bytes->len,
+											   shard_bytes, &error);
 
 		if (status != TB_OK)
 			set_failed(load, status, &error);
@@ -201,7 +202,7 @@ tb_load_release(TbLoad *load, TbWaiter *waiter)
 	if (waiter != NULL)
 		waiter_remove(load, waiter);
 	if (load->node.pins == 1 && load->status == TB_AGAIN)
-		tb_lru_drop(load->cache, &load->node);	/* nobody waits: unpinning destroys, which cancels */
+		tb_lru_drop(load->cache, &load->node); /* nobody waits: unpinning destroys, which cancels */
 	tb_lru_unpin(load->cache, &load->node);
 }
 

@@ -1,7 +1,7 @@
 /*
- * TbLoad: bytes of an object that several users share: metadata documents, shard indexes, encoded chunks with
- * their decoded form. One request however many wait (single flight); when the last user leaves before it is
- * answered, it is cancelled. Kept in a TbLru afterwards, for a bounded age.
+ * TbLoad: bytes of an object that several users share: metadata documents, shard indexes, encoded
+ * chunks with their decoded form. One request however many wait (single flight); when the last user
+ * leaves before it is answered, it is cancelled. Kept in a TbLru afterwards, for a bounded age.
  *
  * thread: all by the loop's thread, but the decoded form (engine's mutex, see chunk_cache.c).
  */
@@ -15,7 +15,7 @@ typedef struct TbLoad TbLoad;
 
 typedef struct TbWaiter
 {
-	void		(*wake) (struct TbWaiter *waiter);	/* from the pump, once, when the load is settled */
+	void		(*wake) (struct TbWaiter *waiter);	/* from the pump, once, when settled */
 	void	   *arg;
 	bool		waiting;
 	struct TbWaiter *prev;
@@ -68,14 +68,15 @@ typedef struct TbLoadSpec
 	uint64_t	length;
 	const char *if_version;
 	size_t		cost;			/* bytes in the cache's account; 0: as read */
-	int64_t		max_age_ns;		/* older answers are asked for again; 0: only one in flight is shared */
+	int64_t		max_age_ns;		/* older answers are asked for again; 0: share only in flight */
 	int64_t		missing_age_ns; /* the same for absence */
-	const TbShardLevel *level;	/* NULL, or prove the bytes as this index of a shard of shard_bytes */
+	const TbShardLevel *level;	/* NULL, or prove the bytes as the index of a shard */
 	uint64_t	shard_bytes;	/* UINT64_MAX: as the store tells */
 } TbLoadSpec;
 
 /* Find or begin. owns: a pin, tb_load_release. *began: a request was made. errors: NOMEM. */
-extern TbStatus tb_load_get(const TbLoadSpec *spec, TbLoad **load, bool *began, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_load_get(const TbLoadSpec *spec, TbLoad **load, bool *began,
+							TbError *err) TB_MUST_CHECK;
 
 /* Have waiter called when a load in flight settles. */
 extern void tb_load_wait(TbLoad *load, TbWaiter *waiter);

@@ -1,6 +1,6 @@
 /*
- * The table behind the caches of this room: chained hashing, a list in order of use, eviction by cost.
- * Loads, chunks and arrays embed its node; nothing here knows what they are.
+ * The table behind the caches of this room: chained hashing, a list in order of use, eviction by
+ * cost. Loads, chunks and arrays embed its node; nothing here knows what they are.
  */
 #include "block/lru.h"
 

@@ -1,6 +1,7 @@
 /*
- * TbLru: a table of embedded nodes by key that forgets the least recently used unpinned ones beyond a budget.
- * It owns keys and order; what a node holds is its owner's, told by `destroy`. thread: the loop's.
+ * TbLru: a table of embedded nodes by key that forgets the least recently used unpinned ones beyond
+ * a budget. It owns keys and order; what a node holds is its owner's, told by `destroy`. thread:
+ * the loop's.
  */
 #ifndef TB_BLOCK_LRU_H
 #define TB_BLOCK_LRU_H
@@ -43,7 +44,8 @@ extern void tb_lru_fini(TbLru *lru);
 /* NULL: not there. Makes the node the newest and pins it. */
 extern TbLruNode *tb_lru_find(TbLru *lru, const void *key, size_t key_len);
 
-/* Add a node (zeroed by the caller but for cost), pinned once; the key is copied. false: no memory. */
+/* Add a node (zeroed by the caller but for cost), pinned once; the key is copied. false: no memory.
+ */
 extern bool tb_lru_insert(TbLru *lru, TbLruNode *node, const void *key, size_t key_len);
 
 /* What a node costs from now on; the caller holds a pin. */

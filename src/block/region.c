@@ -1,6 +1,6 @@
 /*
- * Arithmetic of regions: which cells of a grid a region touches, what of a chunk lies in it, and the runs that
- * copy it. Pure; regions were checked against the array's shape before.
+ * Arithmetic of regions: which cells of a grid a region touches, what of a chunk lies in it, and
+ * the runs that copy it. Pure; regions were checked against the array's shape before.
  */
 #include "block/internal.h"
 
@@ -38,7 +38,8 @@ tb_region_check(const TbArrayMeta *meta, const TbRegion *region, TbError *err)
 	if (region->ndim != meta->ndim)
 	{
 		tb_fail(err, TB_E_INVALID, "region has another number of dimensions than its array");
-		tb_error_detail(err, "array \"%.200s\" has %d, the region %d", meta->path, meta->ndim, region->ndim);
+		tb_error_detail(err, "array \"%.200s\" has %d, the region %d", meta->path, meta->ndim,
+						region->ndim);
 		return TB_E_INVALID;
 	}
 	for (int d = 0; d < region->ndim; d++)
@@ -48,9 +49,12 @@ tb_region_check(const TbArrayMeta *meta, const TbRegion *region, TbError *err)
 		if (tb_add_u64(region->start[d], region->count[d], &end) && end <= meta->shape[d])
 			continue;
 		tb_fail(err, TB_E_RANGE, "region is outside the array");
-		tb_error_detail(err, "array \"%.200s\", dimension \"%.100s\" of length %llu, region from %llu with %llu elements",
+		tb_error_detail(err,
+						"array \"%.200s\", dimension \"%.100s\" of length %llu, region from %llu "
+						"with %llu elements",
 						meta->path, meta->dim_name[d], (unsigned long long) meta->shape[d],
-						(unsigned long long) region->start[d], (unsigned long long) region->count[d]);
+						(unsigned long long) region->start[d],
+						(unsigned long long) region->count[d]);
 		return TB_E_RANGE;
 	}
 	return TB_OK;
@@ -118,7 +122,8 @@ tb_box_clip(const TbBox *box, const uint64_t *first, const uint64_t *n, TbBox *o
 }
 
 void
-tb_overlap_of(const TbRegion *region, const uint64_t *chunk, const uint64_t *index, TbOverlap *overlap)
+tb_overlap_of(const TbRegion *region, const uint64_t *chunk, const uint64_t *index,
+			  TbOverlap *overlap)
 {
 	overlap->ndim = region->ndim;
 	for (int d = 0; d < region->ndim; d++)
@@ -131,7 +136,8 @@ tb_overlap_of(const TbRegion *region, const uint64_t *chunk, const uint64_t *ind
 		/* counted from low, as the end of the last chunk may lie beyond 2^64 */
 		overlap->src_start[d] = low - chunk_start;
 		overlap->dst_start[d] = low - region->start[d];
-		overlap->count[d] = chunk[d] - overlap->src_start[d] < left ? chunk[d] - overlap->src_start[d] : left;
+		overlap->count[d] =
+			chunk[d] - overlap->src_start[d] < left ? chunk[d] - overlap->src_start[d] : left;
 	}
 }
 
@@ -164,7 +170,8 @@ add_dimension(TbRuns *runs, size_t count, size_t src_step, size_t dst_step)
 }
 
 void
-tb_runs_plan(const TbOverlap *overlap, const uint64_t *src_shape, const uint64_t *dst_shape, TbRuns *runs)
+tb_runs_plan(const TbOverlap *overlap, const uint64_t *src_shape, const uint64_t *dst_shape,
+			 TbRuns *runs)
 {
 	size_t		src_stride = 1;
 	size_t		dst_stride = 1;

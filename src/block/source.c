@@ -1,6 +1,6 @@
 /*
- * Sources: an open store with the array metadata known of it (bounded in age by the engine's setting).
- * Documents themselves are in the engine's cache; arrays are array.c's.
+ * Sources: an open store with the array metadata known of it (bounded in age by the engine's
+ * setting). Documents themselves are in the engine's cache; arrays are array.c's.
  */
 #include "block/internal.h"
 

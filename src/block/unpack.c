@@ -1,7 +1,8 @@
 /*
- * Packed elements to values: missing ones become NaN, then scale and offset, in the decoded type, each
- * operation rounded on its own as NumPy does (no fused multiply-add). The one decode routine for values: read,
- * streams and coordinates come through here. source: semantics 1 and 2; xarray's CFMaskCoder, CFScaleOffsetCoder.
+ * Packed elements to values: missing ones become NaN, then scale and offset, in the decoded type,
+ * each operation rounded on its own as NumPy does (no fused multiply-add). The one decode routine
+ * for values: read, streams and coordinates come through here. source: semantics 1 and 2; xarray's
+ * CFMaskCoder, CFScaleOffsetCoder.
  */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3", "fp-contract=off")
@@ -28,7 +29,8 @@ typedef double vf64 UNALIGNED;
 
 #define HALF_NAN 0x7e00
 
-/* Adding -0.0 changes no number, adding 0.0 would turn -0.0 into 0.0: that is what "no offset" must be. */
+/* Adding -0.0 changes no number, adding 0.0 would turn -0.0 into 0.0: that is what "no offset" must
+ * be. */
 static double
 offset_of(const TbPacking *packing)
 {
@@ -42,8 +44,9 @@ scale_of(const TbPacking *packing)
 }
 
 /*
- * One loop a pair of types: P packed, B its bits, V and D how the decoded type is written and computed.
- * LOAD gives the number of an element. One sentinel or none are the common cases and vectorise.
+ * One loop a pair of types: P packed, B its bits, V and D how the decoded type is written and
+ * computed. LOAD gives the number of an element. One sentinel or none are the common cases and
+ * vectorise.
  */
 #define UNPACK_LOOP(name, P, B, V, D, LOAD) \
 static void \
@@ -178,7 +181,8 @@ loop_to_float(TbDtype packed, bool wide)
 	return NULL;
 }
 
-/* The loop from packed to decoded elements; *copy where they are the same bytes. NULL and no copy: there is none. */
+/* The loop from packed to decoded elements; *copy where they are the same bytes. NULL and no copy:
+ * there is none. */
 static TbUnpackLoop
 choose_loop(const TbPacking *packing, bool *copy)
 {
@@ -202,7 +206,8 @@ choose_loop(const TbPacking *packing, bool *copy)
 }
 
 TbStatus
-tb_unpacker_init(TbUnpacker *unpacker, const TbPacking *packing, TbTreatment treatment, TbError *err)
+tb_unpacker_init(TbUnpacker *unpacker, const TbPacking *packing, TbTreatment treatment,
+				 TbError *err)
 {
 	bool		copy = true;
 
@@ -216,7 +221,8 @@ tb_unpacker_init(TbUnpacker *unpacker, const TbPacking *packing, TbTreatment tre
 	if (copy || unpacker->loop != NULL)
 		return TB_OK;
 	tb_fail(err, TB_E_UNSUPPORTED, "packed values of this type cannot be decoded");
-	tb_error_detail(err, "from %s to %s", tb_dtype_name(packing->packed), tb_dtype_name(packing->decoded));
+	tb_error_detail(err, "from %s to %s", tb_dtype_name(packing->packed),
+					tb_dtype_name(packing->decoded));
 	return TB_E_UNSUPPORTED;
 }
 
@@ -246,7 +252,8 @@ tb_unpacker_run(const TbUnpacker *unpacker, const void *src, size_t n, void *dst
 		TbStatus	status;
 
 		unpacker->loop(unpacker->packing, in + at * unpacker->src_bytes, run, decoded);
-		status = tb_cast(unpacker->from, decoded, unpacker->to, out + at * unpacker->dst_bytes, run, err);
+		status = tb_cast(unpacker->from, decoded, unpacker->to, out + at * unpacker->dst_bytes, run,
+						 err);
 		if (status != TB_OK)
 			return status;
 	}
@@ -254,7 +261,8 @@ tb_unpacker_run(const TbUnpacker *unpacker, const void *src, size_t n, void *dst
 }
 
 TbStatus
-tb_unpack(const TbPacking *packing, TbTreatment treatment, const void *packed, size_t elements, void *dst, TbError *err)
+tb_unpack(const TbPacking *packing, TbTreatment treatment, const void *packed, size_t elements,
+		  void *dst, TbError *err)
 {
 	TbUnpacker	unpacker;
 	TbStatus	status = tb_unpacker_init(&unpacker, packing, treatment, err);

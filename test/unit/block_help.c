@@ -29,7 +29,8 @@ add_list(TbBuf *buf, const uint64_t *v, int n)
 {
 	assert_int_equal(tb_buf_printf(buf, "["), TB_OK);
 	for (int d = 0; d < n; d++)
-		assert_int_equal(tb_buf_printf(buf, "%s%llu", d > 0 ? "," : "", (unsigned long long) v[d]), TB_OK);
+		assert_int_equal(tb_buf_printf(buf, "%s%llu", d > 0 ? "," : "", (unsigned long long) v[d]),
+						 TB_OK);
 	assert_int_equal(tb_buf_printf(buf, "]"), TB_OK);
 }
 
@@ -77,7 +78,9 @@ put_metadata(const Sample *s, TbStore *store)
 
 	if (s->v2)
 	{
-		ADD(buf, "{\"zarr_format\":2,\"dtype\":\"<i4\",\"filters\":null,\"fill_value\":%d,\"order\":\"%c\",",
+		ADD(buf,
+			"{\"zarr_format\":2,\"dtype\":\"<i4\",\"filters\":null,\"fill_value\":%d,\"order\":\"%"
+			"c\",",
 			SAMPLE_FILL, s->f_order ? 'F' : 'C');
 		ADD(buf, "\"dimension_separator\":\"%c\",\"compressor\":%s,\"shape\":", s->separator,
 			s->zstd ? "{\"id\":\"zstd\",\"level\":1}" : "null");
@@ -87,9 +90,13 @@ put_metadata(const Sample *s, TbStore *store)
 	}
 	else
 	{
-		ADD(buf, "{\"zarr_format\":3,\"node_type\":\"array\",\"data_type\":\"int32\",\"fill_value\":%d,\"attributes\":{},",
+		ADD(buf,
+			"{\"zarr_format\":3,\"node_type\":\"array\",\"data_type\":\"int32\",\"fill_value\":%d,"
+			"\"attributes\":{},",
 			SAMPLE_FILL);
-		ADD(buf, "\"chunk_key_encoding\":{\"name\":\"default\",\"configuration\":{\"separator\":\"%c\"}},\"shape\":",
+		ADD(buf,
+			"\"chunk_key_encoding\":{\"name\":\"default\",\"configuration\":{\"separator\":\"%c\"}}"
+			",\"shape\":",
 			s->separator);
 		add_list(buf, s->shape, s->ndim);
 		ADD(buf, ",\"chunk_grid\":{\"name\":\"regular\",\"configuration\":{\"chunk_shape\":");
@@ -98,7 +105,8 @@ put_metadata(const Sample *s, TbStore *store)
 		add_codecs(s, 0, buf);
 	}
 	ADD(buf, "}");
-	snprintf(key, sizeof(key), "%s%s%s", s->path, s->path[0] != '\0' ? "/" : "", s->v2 ? ".zarray" : "zarr.json");
+	snprintf(key, sizeof(key), "%s%s%s", s->path, s->path[0] != '\0' ? "/" : "",
+			 s->v2 ? ".zarray" : "zarr.json");
 	put_bytes(store, key, buf->data, buf->len);
 	tb_buf_unref(buf);
 }
@@ -167,7 +175,8 @@ stored_position(const Sample *s, size_t i)
 	return at;
 }
 
-/* The encoded chunk at an origin; NULL: left out. Values of a chunk left out become the fill value. */
+/* The encoded chunk at an origin; NULL: left out. Values of a chunk left out become the fill value.
+ */
 static TbBuf *
 encode_chunk(Sample *s, const uint64_t *origin)
 {
@@ -186,7 +195,8 @@ encode_chunk(Sample *s, const uint64_t *origin)
 		if (!inside(s, index))
 			continue;
 		any = true;
-		s->values[position(s, index)] = missing ? SAMPLE_FILL : (int32_t) position(s, index) * 7 + s->add;
+		s->values[position(s, index)] =
+			missing ? SAMPLE_FILL : (int32_t) position(s, index) * 7 + s->add;
 		plain[stored_position(s, i)] = s->values[position(s, index)];
 	}
 	if (missing || !any)

@@ -1,6 +1,7 @@
 /*
- * What the tests of blocks share: an engine, waiting, and a builder of stored arrays whose values are known.
- * The builder is written for plainness, not speed: it is the reference the engine is compared with.
+ * What the tests of blocks share: an engine, waiting, and a builder of stored arrays whose values
+ * are known. The builder is written for plainness, not speed: it is the reference the engine is
+ * compared with.
  */
 #ifndef TB_TEST_BLOCK_HELP_H
 #define TB_TEST_BLOCK_HELP_H

@@ -1,6 +1,7 @@
 /*
- * Regions of random arrays against a plain reference: both formats, orders, shards in shards, chunks that are
- * not there, edges; what the parts say of themselves; shards that change under a fetch.
+ * Regions of random arrays against a plain reference: both formats, orders, shards in shards,
+ * chunks that are not there, edges; what the parts say of themselves; shards that change under a
+ * fetch.
  */
 #include "block_help.h"
 
@@ -49,7 +50,8 @@ check_fetch(const Sample *s, TbFetch *fetch, const TbRegion *region)
 	sum_run(&want_sum, want, n);
 	assert_int_equal(sum.n, n);
 	assert_true(sum.total == want_sum.total);
-	assert_int_equal(tb_fetch_decode(fetch, plain, got, n * sizeof(int32_t) + 1, &error), TB_E_INTERNAL);
+	assert_int_equal(tb_fetch_decode(fetch, plain, got, n * sizeof(int32_t) + 1, &error),
+					 TB_E_INTERNAL);
 	free(want);
 	free(got);
 	free(cast);
@@ -70,7 +72,8 @@ check_places(const Sample *s, TbFetch *fetch, const TbRegion *region)
 			assert_true(place.chunk[d] * s->chunk[d] < region->start[d] + region->count[d] &&
 						(place.chunk[d] + 1) * s->chunk[d] > region->start[d]);
 		if (!place.missing)
-			assert_true(s->n_levels == 0 ? place.length == UINT64_MAX : place.length > 0 && place.length < 100000);
+			assert_true(s->n_levels == 0 ? place.length == UINT64_MAX
+										 : place.length > 0 && place.length < 100000);
 		all = all && place.missing;
 		n++;
 	}
@@ -129,8 +132,17 @@ random_arrays(void **state)
 static Sample
 sharded(int32_t add)
 {
-	Sample		s = {.path = "a/b", .zstd = true, .index_crc = true, .separator = '/', .ndim = 2, .shape = {16, 16},
-	.chunk = {4, 4}, .n_levels = 1, .shard = {{8, 8}}, .seed = 5, .add = add};
+	Sample s = {.path = "a/b",
+				.zstd = true,
+				.index_crc = true,
+				.separator = '/',
+				.ndim = 2,
+				.shape = {16, 16},
+				.chunk = {4, 4},
+				.n_levels = 1,
+				.shard = {{8, 8}},
+				.seed = 5,
+				.add = add};
 
 	return s;
 }
@@ -193,7 +205,8 @@ requests_are_few(void **state)
 	sample_free(&s);
 }
 
-/* A shard that another program overwrote, or removed, after its index was cached: the new state is read. */
+/* A shard that another program overwrote, or removed, after its index was cached: the new state is
+ * read. */
 static void
 changed_shards(void **state)
 {
@@ -235,7 +248,8 @@ changed_shards(void **state)
 	sample_free(&s);
 }
 
-/* A shard that is overwritten again and again while it is read: one of its versions, or CHANGED, never two. */
+/* A shard that is overwritten again and again while it is read: one of its versions, or CHANGED,
+ * never two. */
 static void
 never_two_versions(void **state)
 {
@@ -245,8 +259,15 @@ never_two_versions(void **state)
 	for (int round = 0; round < 60; round++)
 	{
 		TbEngine   *engine = engine_open(0);
-		Sample		s = {.path = "a/b", .index_crc = true, .separator = '/', .ndim = 1, .shape = {64}, .chunk = {2},
-		.n_levels = 2, .shard = {{64}, {16}}, .seed = 5};
+		Sample s = {.path = "a/b",
+					.index_crc = true,
+					.separator = '/',
+					.ndim = 1,
+					.shape = {64},
+					.chunk = {2},
+					.n_levels = 2,
+					.shard = {{64}, {16}},
+					.seed = 5};
 		TbRegion	part = {.ndim = 1, .start = {1}, .count = {62}};
 		TbSource   *source;
 		TbArray    *array;
@@ -294,8 +315,14 @@ static void
 bad_chunks(void **state)
 {
 	TbEngine   *engine = engine_open(0);
-	Sample		s = {.path = "a/b", .zstd = true, .separator = '.', .v2 = true, .ndim = 2, .shape = {16, 16},
-	.chunk = {4, 4}, .seed = 5};
+	Sample s = {.path = "a/b",
+				.zstd = true,
+				.separator = '.',
+				.v2 = true,
+				.ndim = 2,
+				.shape = {16, 16},
+				.chunk = {4, 4},
+				.seed = 5};
 	TbTreatment plain = {.raw = true, .cast = TB_NONE};
 	TbRegion	row = {.ndim = 2, .count = {4, 16}};
 	TbRegion	outside = {.ndim = 2, .start = {1, 1}, .count = {16, 1}};
@@ -424,8 +451,17 @@ static void
 decode_in_threads(void **state)
 {
 	TbEngine   *engine = engine_open(2);
-	Sample		s = {.path = "a/b", .zstd = true, .index_crc = true, .separator = '/', .ndim = 2, .shape = {300, 300},
-	.chunk = {50, 100}, .n_levels = 1, .shard = {{150, 200}}, .missing_percent = 10, .seed = 9};
+	Sample s = {.path = "a/b",
+				.zstd = true,
+				.index_crc = true,
+				.separator = '/',
+				.ndim = 2,
+				.shape = {300, 300},
+				.chunk = {50, 100},
+				.n_levels = 1,
+				.shard = {{150, 200}},
+				.missing_percent = 10,
+				.seed = 9};
 	uint32_t	random = 3;
 	TbSource   *source;
 	TbArray    *array;

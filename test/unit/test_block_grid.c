@@ -1,20 +1,25 @@
-/* Grids: frames, block numbers, bounds of coordinates of every kind. Drafts: which tables an import makes. */
+/* Grids: frames, block numbers, bounds of coordinates of every kind. Drafts: which tables an import
+ * makes. */
 #include "block_help.h"
 
 #include <math.h>
 
 /* A v3 array of one chunk shape with its data; dims: JSON list, attrs: JSON members. */
 static void
-put_array(TbStore *store, const char *path, const char *dtype, const char *shape, const char *chunk, const char *dims,
-		  const char *attrs)
+put_array(TbStore *store, const char *path, const char *dtype, const char *shape, const char *chunk,
+		  const char *dims, const char *attrs)
 {
 	char		text[2000];
 	char		key[200];
 
-	snprintf(text, sizeof(text), "{\"zarr_format\":3,\"node_type\":\"array\",\"shape\":%s,\"data_type\":\"%s\","
-			 "\"fill_value\":0,\"chunk_grid\":{\"name\":\"regular\",\"configuration\":{\"chunk_shape\":%s}},"
-			 "\"chunk_key_encoding\":{\"name\":\"default\"},\"codecs\":[{\"name\":\"bytes\",\"configuration\":"
-			 "{\"endian\":\"little\"}}],\"dimension_names\":%s,\"attributes\":{%s}}", shape, dtype, chunk, dims, attrs);
+	snprintf(text, sizeof(text),
+			 "{\"zarr_format\":3,\"node_type\":\"array\",\"shape\":%s,\"data_type\":\"%s\","
+			 "\"fill_value\":0,\"chunk_grid\":{\"name\":\"regular\",\"configuration\":{\"chunk_"
+			 "shape\":%s}},"
+			 "\"chunk_key_encoding\":{\"name\":\"default\"},\"codecs\":[{\"name\":\"bytes\","
+			 "\"configuration\":"
+			 "{\"endian\":\"little\"}}],\"dimension_names\":%s,\"attributes\":{%s}}",
+			 shape, dtype, chunk, dims, attrs);
 	snprintf(key, sizeof(key), "%s/zarr.json", path);
 	put_text(store, key, text);
 }
@@ -25,7 +30,8 @@ put_chunk(TbStore *store, const char *key, const void *bytes, size_t len)
 	put_bytes(store, key, bytes, len);
 }
 
-/* time 5 (chunks of 2), lat 4 descending with a NaN, lon 3 without coordinate, in group g; lat in the root. */
+/* time 5 (chunks of 2), lat 4 descending with a NaN, lon 3 without coordinate, in group g; lat in
+ * the root. */
 static void
 put_weather(TbStore *store)
 {
@@ -34,10 +40,12 @@ put_weather(TbStore *store)
 	float		lat2[12];
 
 	put_text(store, "zarr.json", "{\"zarr_format\":3,\"node_type\":\"group\",\"attributes\":{}}");
-	put_array(store, "g/t2m", "int16", "[5,4,3]", "[2,2,3]", "[\"time\",\"lat\",\"lon\"]", "\"coordinates\":\"lat2 label\"");
+	put_array(store, "g/t2m", "int16", "[5,4,3]", "[2,2,3]", "[\"time\",\"lat\",\"lon\"]",
+			  "\"coordinates\":\"lat2 label\"");
 	put_array(store, "g/u10", "int16", "[5,4,3]", "[2,2,3]", "[\"time\",\"lat\",\"lon\"]", "");
 	put_array(store, "g/v10", "int16", "[5,4,3]", "[5,4,3]", "[\"time\",\"lat\",\"lon\"]", "");
-	put_array(store, "g/time", "int64", "[5]", "[6]", "[\"time\"]", "\"units\":\"hours since 1970-01-02\"");
+	put_array(store, "g/time", "int64", "[5]", "[6]", "[\"time\"]",
+			  "\"units\":\"hours since 1970-01-02\"");
 	put_chunk(store, "g/time/c/0", time, sizeof(time));
 	put_array(store, "lat", "float64", "[4]", "[4]", "[\"lat\"]", "\"units\":\"degrees_north\"");
 	put_chunk(store, "lat/c/0", lat, sizeof(lat));
@@ -141,7 +149,12 @@ cells_and_errors(void **state)
 {
 	TbEngine   *engine = engine_open(0);
 	uint64_t	cell[3] = {5, 3, 1};
-	TbGridSpec	spec = {.group = "g", .n_arrays = 1, .array = three, .n_cell = 3, .cell = cell, .append_dim = "lat"};
+	TbGridSpec spec = {.group = "g",
+					   .n_arrays = 1,
+					   .array = three,
+					   .n_cell = 3,
+					   .cell = cell,
+					   .append_dim = "lat"};
 	static const char *const mixed[] = {"t2m", "lat2"};
 	static const char *const absent[] = {"t2m", "nothing"};
 	TbSource   *source;
@@ -197,7 +210,8 @@ cells_and_errors(void **state)
 	tb_engine_free(engine);
 }
 
-/* Kinds: integers beyond int64, times out of range or in other calendars, nothing valid, masked integers. */
+/* Kinds: integers beyond int64, times out of range or in other calendars, nothing valid, masked
+ * integers. */
 static void
 kinds(void **state)
 {
@@ -218,10 +232,13 @@ kinds(void **state)
 
 	assert_int_equal(tb_source_open_mem(engine, &source, NULL), TB_OK);
 	store = tb_source_store(source);
-	put_array(store, "v", "int8", "[2,2,2,2,2,2]", "[2,2,2,2,2,2]", "[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\"]", "");
+	put_array(store, "v", "int8", "[2,2,2,2,2,2]", "[2,2,2,2,2,2]",
+			  "[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\"]", "");
 	put_array(store, "a", "uint64", "[2]", "[2]", "[\"a\"]", "");
-	put_array(store, "b", "float64", "[2]", "[2]", "[\"b\"]", "\"units\":\"days since 2000-01-01\"");
-	put_array(store, "c", "int32", "[2]", "[2]", "[\"c\"]", "\"units\":\"days since 0-1-1\",\"calendar\":\"noleap\"");
+	put_array(store, "b", "float64", "[2]", "[2]", "[\"b\"]",
+			  "\"units\":\"days since 2000-01-01\"");
+	put_array(store, "c", "int32", "[2]", "[2]", "[\"c\"]",
+			  "\"units\":\"days since 0-1-1\",\"calendar\":\"noleap\"");
 	put_array(store, "d", "float32", "[2]", "[2]", "[\"d\"]", "");
 	put_array(store, "e", "int16", "[2]", "[2]", "[\"e\"]", "\"_FillValue\":-9");
 	put_array(store, "f", "uint8", "[2]", "[2]", "[\"f\"]", "");
@@ -291,7 +308,8 @@ drafts_of_a_store(void **state)
 	put_array(store, "orog", "float32", "[4,3]", "[4,3]", "[\"lat\",\"lon\"]", "");
 	put_array(store, "x/y/w", "float32", "[7]", "[7]", "[null]", "");
 	put_array(store, "x_y/w", "float32", "[7]", "[7]", "[null]", "");
-	assert_int_equal(tb_grid_drafts(nodes_of(engine, source, &group), "", "era5", &drafts, NULL), TB_OK);
+	assert_int_equal(tb_grid_drafts(nodes_of(engine, source, &group), "", "era5", &drafts, NULL),
+					 TB_OK);
 	assert_int_equal(drafts.n, 5);
 	draft = draft_named(&drafts, "g_time_lat_lon");
 	assert_string_equal(draft->group, "g");
@@ -332,14 +350,16 @@ drafts_of_little(void **state)
 	store = tb_source_store(source);
 	put_array(store, "time", "int64", "[5]", "[6]", "[\"time\"]", "");
 	put_array(store, "crs", "int32", "[]", "[]", "[]", "");
-	assert_int_equal(tb_grid_drafts(nodes_of(engine, source, &group), "", "s", &drafts, NULL), TB_OK);
+	assert_int_equal(tb_grid_drafts(nodes_of(engine, source, &group), "", "s", &drafts, NULL),
+					 TB_OK);
 	assert_int_equal(drafts.n, 1);
 	assert_string_equal(drafts.draft[0].array[0]->path, "time");
 	tb_grid_drafts_free(&drafts);
 	tb_group_free(group);
 	/* but not where the data is there and cannot be used */
 	put_array(store, "names", "string", "[5]", "[5]", "[\"time\"]", "");
-	assert_int_equal(tb_grid_drafts(nodes_of(engine, source, &group), "", "s", &drafts, NULL), TB_OK);
+	assert_int_equal(tb_grid_drafts(nodes_of(engine, source, &group), "", "s", &drafts, NULL),
+					 TB_OK);
 	assert_int_equal(drafts.n, 0);
 	tb_grid_drafts_free(&drafts);
 	tb_group_free(group);

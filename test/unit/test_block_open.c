@@ -1,12 +1,18 @@
-/* Opening arrays and groups: which documents count, what is found above, what is refused and how it says so. */
+/* Opening arrays and groups: which documents count, what is found above, what is refused and how it
+ * says so. */
 #include "block_help.h"
 
 #define V3_GROUP "{\"zarr_format\":3,\"node_type\":\"group\",\"attributes\":{}}"
-#define V3_ARRAY "{\"zarr_format\":3,\"node_type\":\"array\",\"shape\":[4],\"data_type\":\"int32\",\"fill_value\":3," \
+#define V3_ARRAY \
+	"{\"zarr_format\":3,\"node_type\":\"array\",\"shape\":[4],\"data_type\":\"int32\",\"fill_" \
+	"value\":3," \
 	"\"chunk_grid\":{\"name\":\"regular\",\"configuration\":{\"chunk_shape\":[2]}}," \
-	"\"chunk_key_encoding\":{\"name\":\"default\"},\"codecs\":[{\"name\":\"bytes\",\"configuration\":{\"endian\":\"little\"}}]," \
+	"\"chunk_key_encoding\":{\"name\":\"default\"},\"codecs\":[{\"name\":\"bytes\"," \
+	"\"configuration\":{\"endian\":\"little\"}}]," \
 	"\"attributes\":{}}"
-#define V2_ARRAY "{\"zarr_format\":2,\"dtype\":\"<i2\",\"shape\":[4],\"chunks\":[2],\"compressor\":null,\"filters\":null," \
+#define V2_ARRAY \
+	"{\"zarr_format\":2,\"dtype\":\"<i2\",\"shape\":[4],\"chunks\":[2],\"compressor\":null," \
+	"\"filters\":null," \
 	"\"order\":\"C\",\"fill_value\":9}"
 
 static TbSource *
@@ -122,10 +128,15 @@ consolidated_above(void **state)
 	TbError		error;
 	TbStatus	status;
 
-	put_text(store, "v3/zarr.json", "{\"zarr_format\":3,\"node_type\":\"group\",\"attributes\":{},\"consolidated_metadata\":"
-			 "{\"kind\":\"inline\",\"must_understand\":false,\"metadata\":{\"g\":" V3_GROUP ",\"g/a\":" V3_ARRAY "}}}");
-	put_text(store, "v2/.zmetadata", "{\"zarr_consolidated_format\":1,\"metadata\":{\".zgroup\":{\"zarr_format\":2},"
-			 "\"g/.zgroup\":{\"zarr_format\":2},\"g/a/.zarray\":" V2_ARRAY ",\"other/.zarray\":" V2_ARRAY "}}");
+	put_text(
+		store, "v3/zarr.json",
+		"{\"zarr_format\":3,\"node_type\":\"group\",\"attributes\":{},\"consolidated_metadata\":"
+		"{\"kind\":\"inline\",\"must_understand\":false,\"metadata\":{\"g\":" V3_GROUP
+		",\"g/a\":" V3_ARRAY "}}}");
+	put_text(store, "v2/.zmetadata",
+			 "{\"zarr_consolidated_format\":1,\"metadata\":{\".zgroup\":{\"zarr_format\":2},"
+			 "\"g/.zgroup\":{\"zarr_format\":2},\"g/a/.zarray\":" V2_ARRAY
+			 ",\"other/.zarray\":" V2_ARRAY "}}");
 	array = array_open(engine, source, "v3/g/a");
 	assert_int_equal(tb_array_meta(array)->fill[0], 3);
 	tb_array_unref(array);
@@ -162,7 +173,8 @@ walks(void **state)
 	const TbNodes *nodes;
 	char		key[64];
 
-	/* groups with and without documents, both formats, an array in error, chunks that are no nodes */
+	/* groups with and without documents, both formats, an array in error, chunks that are no nodes
+	 */
 	put_text(store, "zarr.json", V3_GROUP);
 	put_text(store, "b/zarr.json", V3_ARRAY);
 	put_text(store, "b/c/0", "12345678");

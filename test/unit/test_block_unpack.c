@@ -1,4 +1,5 @@
-/* Unpacking against the same arithmetic written one step at a time; casts at the borders of their types. */
+/* Unpacking against the same arithmetic written one step at a time; casts at the borders of their
+ * types. */
 #include "block_help.h"
 
 #include <math.h>
@@ -33,8 +34,15 @@ same_f64(double a, double b)
 static void
 int16_to_f64(void **state)
 {
-	TbPacking	p = {.stored = TB_I16, .packed = TB_I16, .decoded = TB_F64, .stat = TB_F64, .n_sentinels = 1,
-	.sentinel = {(uint16_t) -32767}, .scaled = true, .scale = 0.0013, .offset = 273.15};
+	TbPacking p = {.stored = TB_I16,
+				   .packed = TB_I16,
+				   .decoded = TB_F64,
+				   .stat = TB_F64,
+				   .n_sentinels = 1,
+				   .sentinel = {(uint16_t) -32767},
+				   .scaled = true,
+				   .scale = 0.0013,
+				   .offset = 273.15};
 	int16_t    *in = malloc(65536 * sizeof(int16_t));
 	double	   *out = malloc(65536 * sizeof(double));
 
@@ -48,7 +56,9 @@ int16_to_f64(void **state)
 	p.sentinel[2] = (uint16_t) -1;
 	assert_int_equal(tb_unpack(&p, plain, in, 65536, out, NULL), TB_OK);
 	for (int i = 0; i < 65536; i++)
-		assert_true(same_f64(out[i], in[i] == -32767 || in[i] == 5 || in[i] == -1 ? NAN : scaled(in[i], p.scale, p.offset)));
+		assert_true(same_f64(out[i], in[i] == -32767 || in[i] == 5 || in[i] == -1
+										 ? NAN
+										 : scaled(in[i], p.scale, p.offset)));
 	free(in);
 	free(out);
 }
@@ -56,8 +66,15 @@ int16_to_f64(void **state)
 static void
 to_f32(void **state)
 {
-	TbPacking	p = {.stored = TB_I8, .packed = TB_U8, .decoded = TB_F32, .stat = TB_F32, .n_sentinels = 1,
-	.sentinel = {255}, .scaled = true, .scale = 0.1, .offset = -3};
+	TbPacking p = {.stored = TB_I8,
+				   .packed = TB_U8,
+				   .decoded = TB_F32,
+				   .stat = TB_F32,
+				   .n_sentinels = 1,
+				   .sentinel = {255},
+				   .scaled = true,
+				   .scale = 0.1,
+				   .offset = -3};
 	int8_t		in[256];
 	float		out[257];
 	float	   *odd = (float *) ((uint8_t *) out + 1);
@@ -84,16 +101,25 @@ to_f32(void **state)
 	assert_memory_equal(in, out, 256);
 }
 
-/* Floats that are only masked keep every bit of what is not missing; sentinels are compared as bits. */
+/* Floats that are only masked keep every bit of what is not missing; sentinels are compared as
+ * bits. */
 static void
 mask_only(void **state)
 {
-	TbPacking	p = {.stored = TB_F32, .packed = TB_F32, .decoded = TB_F32, .stat = TB_F32, .n_sentinels = 2,
-	.sentinel = {0x60ad78ec, 0x7fc00001}};	/* 1e20f and a NaN with a payload */
+	TbPacking p = {.stored = TB_F32,
+				   .packed = TB_F32,
+				   .decoded = TB_F32,
+				   .stat = TB_F32,
+				   .n_sentinels = 2,
+				   .sentinel = {0x60ad78ec, 0x7fc00001}}; /* 1e20f and a NaN with a payload */
 	uint32_t	in[5] = {0x60ad78ec, 0x7fc00001, 0x7fc00002, 0x80000000, 0x3f800000};
 	uint32_t	out[5];
-	TbPacking	half = {.stored = TB_F16, .packed = TB_F16, .decoded = TB_F16, .stat = TB_F16, .n_sentinels = 1,
-	.sentinel = {0x3c00}};
+	TbPacking half = {.stored = TB_F16,
+					  .packed = TB_F16,
+					  .decoded = TB_F16,
+					  .stat = TB_F16,
+					  .n_sentinels = 1,
+					  .sentinel = {0x3c00}};
 	uint16_t	half_in[2] = {0x3c00, 0x4000};
 	uint16_t	half_out[2];
 
@@ -115,15 +141,22 @@ all_pairs(void **state)
 	for (TbDtype from = TB_BOOL; from <= TB_F64; from++)
 		for (TbDtype to = TB_F32; to <= TB_F64; to++)
 		{
-			TbPacking	p = {.stored = from, .packed = from, .decoded = to, .stat = to, .scaled = true, .scale = 0.3,
-			.offset = 7.7};
+			TbPacking p = {.stored = from,
+						   .packed = from,
+						   .decoded = to,
+						   .stat = to,
+						   .scaled = true,
+						   .scale = 0.3,
+						   .offset = 7.7};
 			double		one = 1;
 			uint8_t		in[8];
 			float		f;
 			double		d;
 
-			assert_int_equal(tb_unpack(&(TbPacking){.stored = TB_F64, .packed = TB_F64, .decoded = TB_F64},
-									   (TbTreatment){.cast = from}, &one, 1, in, NULL), TB_OK);
+			assert_int_equal(
+				tb_unpack(&(TbPacking){.stored = TB_F64, .packed = TB_F64, .decoded = TB_F64},
+						  (TbTreatment){.cast = from}, &one, 1, in, NULL),
+				TB_OK);
 			if (to == TB_F32)
 			{
 				assert_int_equal(tb_unpack(&p, plain, in, 1, &f, NULL), TB_OK);
@@ -153,11 +186,20 @@ cast_borders(void **state)
 		TbDtype		to;
 		double		fits;
 		double		not;
-	}			f[] = {
-		{TB_I8, 127.9, 128}, {TB_I8, -128.9, -129}, {TB_U8, 255.9, 256}, {TB_U8, -0.9, -1}, {TB_I16, 32767.5, 32768},
-		{TB_I32, 2147483647.5, 2147483648.0}, {TB_I64, 9223372036854774784.0, 9223372036854775808.0},
-		{TB_I64, -9223372036854775808.0, -9223372036854777856.0}, {TB_U64, 18446744073709549568.0, 18446744073709551616.0},
-		{TB_U32, 4294967295.5, 4294967296.0}, {TB_I32, 0, NAN}, {TB_U64, 0, INFINITY}, {TB_F32, 3.4e38, 3.5e38},
+	} f[] = {
+		{TB_I8, 127.9, 128},
+		{TB_I8, -128.9, -129},
+		{TB_U8, 255.9, 256},
+		{TB_U8, -0.9, -1},
+		{TB_I16, 32767.5, 32768},
+		{TB_I32, 2147483647.5, 2147483648.0},
+		{TB_I64, 9223372036854774784.0, 9223372036854775808.0},
+		{TB_I64, -9223372036854775808.0, -9223372036854777856.0},
+		{TB_U64, 18446744073709549568.0, 18446744073709551616.0},
+		{TB_U32, 4294967295.5, 4294967296.0},
+		{TB_I32, 0, NAN},
+		{TB_U64, 0, INFINITY},
+		{TB_F32, 3.4e38, 3.5e38},
 		{TB_F16, 65504, 65520},
 	};
 	int64_t		big = INT64_C(1) << 40;
