@@ -8,6 +8,7 @@
 #include "base/base.h"
 #include "block/block.h"
 #include "dataset/dataset.h"
+#include "stream/hub.h"
 
 /* ---- wire: frames of 4 bytes length (little-endian) and that many bytes of JSON, on a Unix stream socket.
  * A descriptor may ride on the first byte of a frame. ---- */
@@ -44,7 +45,7 @@ typedef struct TbStreamState
 extern TbStatus tb_state_print(const TbStreamState *state, char *text, size_t text_bytes) TB_MUST_CHECK;
 extern TbStatus tb_state_parse(const char *text, TbStreamState *state, TbError *err) TB_MUST_CHECK;
 
-/* ---- handles: "slot.generation@epoch" in text; the epoch is the streamer's random 128 bits ---- */
+/* ---- handles: "stream.slot.tensor.generation@epoch" in text, hexadecimal; the epoch is the streamer's random 128 bits ---- */
 typedef struct TbHandle
 {
 	uint8_t		epoch[16];
@@ -56,5 +57,6 @@ typedef struct TbHandle
 #define TB_HANDLE_TEXT 96
 extern void tb_handle_print(const TbHandle *handle, char text[TB_HANDLE_TEXT]);
 extern TbStatus tb_handle_parse(const char *text, TbHandle *handle, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_handle_fail(TbError *err);	/* the one error of every bad handle */
 
 #endif

@@ -1,0 +1,169 @@
+/*
+ * Sources that streams and loads share while url and credentials are equal, so that metadata and connections are
+ * used again. One that nobody uses stays for a minute (the next epoch wants it), then it is closed and its
+ * credentials are wiped.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE 1			/* explicit_bzero */
+#endif
+
+#include "stream/session.h"
+
+#include <string.h>
+
+#define LINGER_NS (60 * INT64_C(1000000000))
+
+struct TbSourceEntry
+{
+	TbSourceEntry *next;
+	TbSources  *sources;		/* borrowed */
+	TbSource   *source;			/* owned reference */
+	char	   *url;			/* owned, as the others; NULL where the spec has NULL */
+	char	   *ca_file;
+	char	   *user;
+	char	   *password;
+	uint32_t	uses;
+	int64_t		idle_ns;		/* since when nobody uses it */
+};
+
+static void
+wipe(char *text)
+{
+	if (text != NULL)
+		explicit_bzero(text, strlen(text));
+	tb_free(text);
+}
+
+static void
+entry_free(TbSourceEntry *entry)
+{
+	tb_source_unref(entry->source);
+	tb_free(entry->url);
+	tb_free(entry->ca_file);
+	wipe(entry->user);
+	wipe(entry->password);
+	tb_free(entry);
+}
+
+static bool
+same(const char *a, const char *b)
+{
+	return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+}
+
+/* Copy a text that may be NULL; false when memory is gone. */
+static bool
+copy(char **to, const char *from)
+{
+	*to = from != NULL ? tb_strdup(from) : NULL;
+	return from == NULL || *to != NULL;
+}
+
+static TbStatus
+entry_new(TbSources *sources, const TbStoreSpec *spec, TbSourceEntry **out, TbError *err)
+{
+	TbSourceEntry *entry = tb_calloc(1, sizeof(*entry));
+	TbStatus	status;
+
+	if (entry == NULL)
+		return tb_fail(err, TB_E_NOMEM, "out of memory");
+	entry->sources = sources;
+	if (!copy(&entry->url, spec->url) || !copy(&entry->ca_file, spec->ca_file) || !copy(&entry->user, spec->user) ||
+		!copy(&entry->password, spec->password))
+		status = tb_fail(err, TB_E_NOMEM, "out of memory");
+	else
+		status = tb_source_open(sources->hub->engine, spec, &entry->source, err);
+	if (status != TB_OK)
+	{
+		entry_free(entry);
+		return status;
+	}
+	*out = entry;
+	return TB_OK;
+}
+
+/* owns: a use is the caller's, tb_sources_close. errors: INVALID, UNSUPPORTED, NOT_FOUND, NOMEM. */
+TbStatus
+tb_sources_open(TbSources *sources, const TbStoreSpec *spec, TbSourceEntry **entry, TbError *err)
+{
+	TbStatus	status;
+
+	*entry = NULL;
+	for (TbSourceEntry *e = sources->first; e != NULL; e = e->next)
+		if (same(e->url, spec->url) && same(e->ca_file, spec->ca_file) && same(e->user, spec->user) &&
+			same(e->password, spec->password))
+		{
+			e->uses++;
+			*entry = e;
+			return TB_OK;
+		}
+	status = entry_new(sources, spec, entry, err);
+	if (status != TB_OK)
+		return status;
+	(*entry)->uses = 1;
+	(*entry)->next = sources->first;
+	sources->first = *entry;
+	return TB_OK;
+}
+
+TbSource *
+tb_source_of(TbSourceEntry *entry)
+{
+	return entry->source;
+}
+
+/* Close what has been idle long enough; come again while anything is idle. */
+static void
+sweep(TbTimer *timer)
+{
+	TbSources  *sources = (TbSources *) ((char *) timer - offsetof(TbSources, sweep));
+	TbSourceEntry **at = &sources->first;
+	bool		idle = false;
+	int64_t		now = tb_now_ns();
+
+	while (*at != NULL)
+	{
+		TbSourceEntry *entry = *at;
+
+		if (entry->uses == 0 && now - entry->idle_ns >= LINGER_NS)
+		{
+			*at = entry->next;
+			entry_free(entry);
+			continue;
+		}
+		idle |= entry->uses == 0;
+		at = &entry->next;
+	}
+	/* without a timer an idle source stays until the next close arms one */
+	if (idle)
+		(void) !tb_loop_arm(sources->hub->loop, timer, LINGER_NS);
+}
+
+void
+tb_sources_close(TbSourceEntry *entry)
+{
+	TbSources  *sources;
+
+	if (entry == NULL || --entry->uses > 0)
+		return;
+	sources = entry->sources;
+	entry->idle_ns = tb_now_ns();
+	sources->sweep.fire = sweep;
+	if (sources->sweep.heap_slot == 0)
+		(void) !tb_loop_arm(sources->hub->loop, &sources->sweep, LINGER_NS);
+}
+
+/* At the end, when nobody uses any. */
+void
+tb_sources_free(TbSources *sources)
+{
+	if (sources->sweep.heap_slot != 0)
+		tb_loop_disarm(sources->hub->loop, &sources->sweep);
+	while (sources->first != NULL)
+	{
+		TbSourceEntry *entry = sources->first;
+
+		sources->first = entry->next;
+		entry_free(entry);
+	}
+}
