@@ -143,9 +143,12 @@ reads_v3(void **state)
 		TbError		err;
 
 		snprintf(text, sizeof(text),
-				 "{\"zarr_format\":3,\"node_type\":\"array\",\"shape\":[1],\"data_type\":\"%s\",\"chunk_grid\":{\"name\":"
-				 "\"regular\",\"configuration\":{\"chunk_shape\":[1]}},\"chunk_key_encoding\":\"default\",\"fill_value\":%s,"
-				 "\"codecs\":[{\"name\":\"bytes\",\"configuration\":{\"endian\":\"big\"}}]}", rows[i].type, rows[i].fill);
+				 "{\"zarr_format\":3,\"node_type\":\"array\",\"shape\":[1],\"data_type\":\"%s\","
+				 "\"chunk_grid\":{\"name\":"
+				 "\"regular\",\"configuration\":{\"chunk_shape\":[1]}},\"chunk_key_encoding\":"
+				 "\"default\",\"fill_value\":%s,"
+				 "\"codecs\":[{\"name\":\"bytes\",\"configuration\":{\"endian\":\"big\"}}]}",
+				 rows[i].type, rows[i].fill);
 		assert_int_equal(parse_v3("", text, &nodes, &err), TB_OK);
 		check(&nodes, &rows[i]);
 	}
@@ -162,8 +165,10 @@ reads_v2(void **state)
 		TbError		err;
 
 		snprintf(text, sizeof(text),
-				 "{\"zarr_format\":2,\"shape\":[1],\"chunks\":[1],\"dtype\":\"%c%s\",\"order\":\"C\",\"filters\":null,"
-				 "\"compressor\":null,\"fill_value\":%s}", npy[0] == '|' ? '|' : '>', npy + 1, rows[i].fill);
+				 "{\"zarr_format\":2,\"shape\":[1],\"chunks\":[1],\"dtype\":\"%c%s\",\"order\":"
+				 "\"C\",\"filters\":null,"
+				 "\"compressor\":null,\"fill_value\":%s}",
+				 npy[0] == '|' ? '|' : '>', npy + 1, rows[i].fill);
 		assert_int_equal(parse_v2("", text, NULL, &nodes, &err), TB_OK);
 		check(&nodes, &rows[i]);
 	}
@@ -175,8 +180,11 @@ reads_null(void **state)
 	TbNodes		nodes = {0};
 	TbError		err;
 
-	assert_int_equal(parse_v2("", "{\"zarr_format\":2,\"shape\":[1],\"chunks\":[1],\"dtype\":\"<f8\",\"fill_value\":null}",
-							  NULL, &nodes, &err), TB_OK);
+	assert_int_equal(parse_v2("",
+							  "{\"zarr_format\":2,\"shape\":[1],\"chunks\":[1],\"dtype\":\"<f8\","
+							  "\"fill_value\":null}",
+							  NULL, &nodes, &err),
+					 TB_OK);
 	assert_true(only_array(&nodes)->fill_is_null);
 	assert_int_equal(bits_of(only_array(&nodes)), 0);
 	tb_nodes_free(&nodes);

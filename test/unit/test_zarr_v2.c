@@ -28,8 +28,10 @@ parse(const Array *array, TbNodes *nodes)
 	TbError		err;
 
 	snprintf(text, sizeof(text),
-			 "{\"zarr_format\":2,\"shape\":%s,\"chunks\":%s,\"dtype\":%s,\"order\":%s,\"filters\":%s,\"compressor\":%s,"
-			 "\"fill_value\":%s%s}", array->shape, array->chunks, array->dtype, array->order, array->filters,
+			 "{\"zarr_format\":2,\"shape\":%s,\"chunks\":%s,\"dtype\":%s,\"order\":%s,\"filters\":%"
+			 "s,\"compressor\":%s,"
+			 "\"fill_value\":%s%s}",
+			 array->shape, array->chunks, array->dtype, array->order, array->filters,
 			 array->compressor, array->fill, array->more);
 	memset(nodes, 0, sizeof(*nodes));
 	assert_int_equal(parse_v2("g/a", text, array->zattrs, nodes, &err), TB_OK);
@@ -66,12 +68,27 @@ reads_an_array(void **state)
 static void
 reads_types(void **state)
 {
-	static const struct { const char *dtype; TbDtype want; TbStatus status; const char *part; } rows[] = {
-		{"\"|b1\"", TB_BOOL, TB_OK, ""}, {"\"|i1\"", TB_I8, TB_OK, ""}, {"\"<i2\"", TB_I16, TB_OK, ""},
-		{"\">i4\"", TB_I32, TB_OK, ""}, {"\"<i8\"", TB_I64, TB_OK, ""}, {"\"|u1\"", TB_U8, TB_OK, ""},
-		{"\">u1\"", TB_U8, TB_OK, ""}, {"\"<u1\"", TB_U8, TB_OK, ""}, {"\">u2\"", TB_U16, TB_OK, ""},
-		{"\"<u4\"", TB_U32, TB_OK, ""}, {"\">u8\"", TB_U64, TB_OK, ""}, {"\"<f2\"", TB_F16, TB_OK, ""},
-		{"\">f4\"", TB_F32, TB_OK, ""}, {"\"<f8\"", TB_F64, TB_OK, ""},
+	static const struct
+	{
+		const char *dtype;
+		TbDtype want;
+		TbStatus status;
+		const char *part;
+	} rows[] = {
+		{"\"|b1\"", TB_BOOL, TB_OK, ""},
+		{"\"|i1\"", TB_I8, TB_OK, ""},
+		{"\"<i2\"", TB_I16, TB_OK, ""},
+		{"\">i4\"", TB_I32, TB_OK, ""},
+		{"\"<i8\"", TB_I64, TB_OK, ""},
+		{"\"|u1\"", TB_U8, TB_OK, ""},
+		{"\">u1\"", TB_U8, TB_OK, ""},
+		{"\"<u1\"", TB_U8, TB_OK, ""},
+		{"\">u2\"", TB_U16, TB_OK, ""},
+		{"\"<u4\"", TB_U32, TB_OK, ""},
+		{"\">u8\"", TB_U64, TB_OK, ""},
+		{"\"<f2\"", TB_F16, TB_OK, ""},
+		{"\">f4\"", TB_F32, TB_OK, ""},
+		{"\"<f8\"", TB_F64, TB_OK, ""},
 		{"\"|i2\"", TB_NONE, TB_E_INVALID, "no byte order"},
 		{"\"<M8[ns]\"", TB_NONE, TB_E_UNSUPPORTED, "data type \"<M8[ns]\""},
 		{"\"|S5\"", TB_NONE, TB_E_UNSUPPORTED, "data type \"|S5\""},
@@ -102,21 +119,43 @@ reads_types(void **state)
 	}
 }
 
-/* The chain that a v2 array becomes, in words; and through it elements come out as they were put in. */
+/*
+ * The chain that a v2 array becomes, in words; and through it elements come out as they were put
+ * in.
+ */
 static void
 makes_codecs(void **state)
 {
-	static const struct { const char *dtype; const char *order; const char *filters; const char *compressor;
-		const char *want[4]; } rows[] = {
+	static const struct
+	{
+		const char *dtype;
+		const char *order;
+		const char *filters;
+		const char *compressor;
+		const char *want[4];
+	} rows[] = {
 		{"\"<i2\"", "\"C\"", "null", "null", {"bytes"}},
 		{"\"<i2\"", "\"C\"", "[]", "{\"id\":\"zstd\",\"level\":3}", {"bytes", "zstd"}},
-		{"\"<i2\"", "\"C\"", "[{\"id\":\"shuffle\",\"elementsize\":2}]", "{\"id\":\"zlib\",\"level\":1}",
-		{"bytes", "shuffle", "zlib"}},
-		{"\"<i2\"", "\"C\"", "[{\"id\":\"shuffle\",\"elementsize\":2},{\"id\":\"zlib\"}]", "null",
-		{"bytes", "shuffle", "zlib"}},
-		{"\"<i2\"", "\"F\"", "null", "{\"id\":\"blosc\",\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":1,\"blocksize\":0}",
-		{"transpose", "bytes", "blosc"}},
-		{"\">i2\"", "\"F\"", "null", "{\"id\":\"lz4\",\"acceleration\":1}", {"transpose", "bytes", "lz4"}},
+		{"\"<i2\"",
+		 "\"C\"",
+		 "[{\"id\":\"shuffle\",\"elementsize\":2}]",
+		 "{\"id\":\"zlib\",\"level\":1}",
+		 {"bytes", "shuffle", "zlib"}},
+		{"\"<i2\"",
+		 "\"C\"",
+		 "[{\"id\":\"shuffle\",\"elementsize\":2},{\"id\":\"zlib\"}]",
+		 "null",
+		 {"bytes", "shuffle", "zlib"}},
+		{"\"<i2\"",
+		 "\"F\"",
+		 "null",
+		 "{\"id\":\"blosc\",\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":1,\"blocksize\":0}",
+		 {"transpose", "bytes", "blosc"}},
+		{"\">i2\"",
+		 "\"F\"",
+		 "null",
+		 "{\"id\":\"lz4\",\"acceleration\":1}",
+		 {"transpose", "bytes", "lz4"}},
 		{"\"<i2\"", "\"C\"", "null", "{\"id\":\"gzip\",\"level\":9}", {"bytes", "gzip"}},
 	};
 
@@ -164,8 +203,11 @@ decodes_fortran_order(void **state)
 	array.dtype = "\">i2\"";
 	parse(&array, &nodes);
 	meta = only_array(&nodes);
-	assert_int_equal(tb_chain_open(meta->codecs, meta->dtype, meta->ndim, meta->chunk, &chain, &err), TB_OK);
-	assert_int_equal(tb_chain_decode(chain, stored, sizeof(stored), (uint8_t *) got, sizeof(got), scratch, &err), TB_OK);
+	assert_int_equal(
+		tb_chain_open(meta->codecs, meta->dtype, meta->ndim, meta->chunk, &chain, &err), TB_OK);
+	assert_int_equal(
+		tb_chain_decode(chain, stored, sizeof(stored), (uint8_t *) got, sizeof(got), scratch, &err),
+		TB_OK);
 	assert_memory_equal(got, want, sizeof(want));
 	tb_chain_free(chain);
 	tb_scratch_free(scratch);
@@ -175,9 +217,17 @@ decodes_fortran_order(void **state)
 static void
 refuses_arrays(void **state)
 {
-	static const struct { const char *member; const char *value; TbStatus status; const char *part; } rows[] = {
-		{"filters", "[{\"id\":\"delta\",\"dtype\":\"<i2\"}]", TB_E_UNSUPPORTED, "codec \"delta\" in \"filters\""},
-		{"filters", "[{\"id\":\"fixedscaleoffset\"}]", TB_E_UNSUPPORTED, "codec \"fixedscaleoffset\""},
+	static const struct
+	{
+		const char *member;
+		const char *value;
+		TbStatus status;
+		const char *part;
+	} rows[] = {
+		{"filters", "[{\"id\":\"delta\",\"dtype\":\"<i2\"}]", TB_E_UNSUPPORTED,
+		 "codec \"delta\" in \"filters\""},
+		{"filters", "[{\"id\":\"fixedscaleoffset\"}]", TB_E_UNSUPPORTED,
+		 "codec \"fixedscaleoffset\""},
 		{"filters", "[{\"id\":\"bytes\"}]", TB_E_UNSUPPORTED, "codec \"bytes\""},
 		{"filters", "[{}]", TB_E_INVALID, "\"filters\" has no \"id\""},
 		{"filters", "{\"id\":\"shuffle\"}", TB_E_INVALID, "\"filters\""},
@@ -201,10 +251,14 @@ refuses_arrays(void **state)
 		Array		array = plain;
 		TbNodes		nodes;
 		const char *member = rows[i].member;
-		const char **slot = strcmp(member, "filters") == 0 ? &array.filters :
-			strcmp(member, "compressor") == 0 ? &array.compressor : strcmp(member, "order") == 0 ? &array.order :
-			strcmp(member, "chunks") == 0 ? &array.chunks : strcmp(member, "shape") == 0 ? &array.shape :
-			strcmp(member, "more") == 0 ? &array.more : strcmp(member, "fill") == 0 ? &array.fill : &array.zattrs;
+		const char **slot = strcmp(member, "filters") == 0		? &array.filters
+							: strcmp(member, "compressor") == 0 ? &array.compressor
+							: strcmp(member, "order") == 0		? &array.order
+							: strcmp(member, "chunks") == 0		? &array.chunks
+							: strcmp(member, "shape") == 0		? &array.shape
+							: strcmp(member, "more") == 0		? &array.more
+							: strcmp(member, "fill") == 0		? &array.fill
+																: &array.zattrs;
 
 		*slot = rows[i].value;
 		parse(&array, &nodes);
@@ -215,7 +269,13 @@ refuses_arrays(void **state)
 static void
 names_dimensions(void **state)
 {
-	static const struct { const char *more; const char *zattrs; const char *want; bool has; } rows[] = {
+	static const struct
+	{
+		const char *more;
+		const char *zattrs;
+		const char *want;
+		bool has;
+	} rows[] = {
 		{"", "{\"_ARRAY_DIMENSIONS\":[\"y\",\"x\"]}", "y", true},
 		{"", "{\"_ARRAY_DIMENSIONS\":[\"y\"]}", "dim_0", false},
 		{"", "{\"_ARRAY_DIMENSIONS\":[\"y\",3]}", "dim_0", false},
@@ -225,7 +285,8 @@ names_dimensions(void **state)
 		{"", "{\"_nczarr_array\":{\"dimrefs\":[\"/g/lat\",\"/lon\"]}}", "lat", true},
 		{"", "{\"_nczarr_array\":{\"dimension_references\":[\"/g/lat\",\"/lon\"]}}", "lat", true},
 		{",\"_NCZARR_ARRAY\":{\"dimrefs\":[\"/g/lat\"]}", NULL, "dim_0", false},
-		{",\"_NCZARR_ARRAY\":{\"dimrefs\":[\"/g/lat\",\"/lon\"]}", "{\"_ARRAY_DIMENSIONS\":[\"y\",\"x\"]}", "y", true},
+		{",\"_NCZARR_ARRAY\":{\"dimrefs\":[\"/g/lat\",\"/lon\"]}",
+		 "{\"_ARRAY_DIMENSIONS\":[\"y\",\"x\"]}", "y", true},
 	};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
@@ -242,11 +303,16 @@ names_dimensions(void **state)
 	}
 }
 
-#define ZARRAY "{\"zarr_format\":2,\"shape\":[2],\"chunks\":[2],\"dtype\":\"|u1\",\"order\":\"C\",\"filters\":null," \
+#define ZARRAY                                                                                     \
+	"{\"zarr_format\":2,\"shape\":[2],\"chunks\":[2],\"dtype\":\"|u1\",\"order\":\"C\","           \
+	"\"filters\":null,"                                                                            \
 	"\"compressor\":null,\"fill_value\":0}"
-#define ZMETADATA "{\"zarr_consolidated_format\":1,\"metadata\":{\".zgroup\":{\"zarr_format\":2},\".zattrs\":{\"t\":1}," \
-	"\"a/.zarray\":" ZARRAY ",\"a/.zattrs\":{\"_ARRAY_DIMENSIONS\":[\"x\"]},\"g/.zgroup\":{\"zarr_format\":2}," \
-	"\"g/b/.zarray\":" ZARRAY ",\"..//.zarray\":" ZARRAY ",\"bad/.zarray\":{\"zarr_format\":2}," \
+#define ZMETADATA                                                                                  \
+	"{\"zarr_consolidated_format\":1,\"metadata\":{\".zgroup\":{\"zarr_format\":2},\".zattrs\":{"  \
+	"\"t\":1},"                                                                                    \
+	"\"a/.zarray\":" ZARRAY                                                                        \
+	",\"a/.zattrs\":{\"_ARRAY_DIMENSIONS\":[\"x\"]},\"g/.zgroup\":{\"zarr_format\":2},"            \
+	"\"g/b/.zarray\":" ZARRAY ",\"..//.zarray\":" ZARRAY ",\"bad/.zarray\":{\"zarr_format\":2},"   \
 	"\"odd.zarray\":{}}}"
 
 static void
@@ -296,7 +362,13 @@ reads_groups(void **state)
 static void
 refuses_documents(void **state)
 {
-	static const struct { const char *zarray; const char *zattrs; TbStatus status; const char *part; } rows[] = {
+	static const struct
+	{
+		const char *zarray;
+		const char *zattrs;
+		TbStatus status;
+		const char *part;
+	} rows[] = {
 		{"", NULL, TB_E_JSON, ".zarray of \"p\""},
 		{"{\"zarr_format\":3}", NULL, TB_E_INVALID, ".zarray of \"p\""},
 		{"{\"zarr_format\":2}", "{", TB_E_JSON, ".zattrs of \"p\""},
@@ -308,7 +380,8 @@ refuses_documents(void **state)
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 	{
-		assert_int_equal(parse_v2("p", rows[i].zarray, rows[i].zattrs, &nodes, &err), rows[i].status);
+		assert_int_equal(parse_v2("p", rows[i].zarray, rows[i].zattrs, &nodes, &err),
+						 rows[i].status);
 		assert_contains(err.detail, rows[i].part);
 		assert_int_equal(nodes.n, 0);
 	}
@@ -323,9 +396,10 @@ static void
 survives_lack_of_memory(void **state)
 {
 	TbBuf	   *buf = text_buf(ZMETADATA);
-	TbBuf	   *zarray = text_buf("{\"zarr_format\":2,\"shape\":[4,4],\"chunks\":[2,2],\"dtype\":\"<f4\",\"order\":\"F\","
-								  "\"filters\":[{\"id\":\"shuffle\",\"elementsize\":4}],\"compressor\":{\"id\":\"zlib\"},"
-								  "\"fill_value\":\"NaN\",\"_NCZARR_ARRAY\":{\"dimrefs\":[\"/y\",\"/y\"]}}");
+	TbBuf *zarray = text_buf(
+		"{\"zarr_format\":2,\"shape\":[4,4],\"chunks\":[2,2],\"dtype\":\"<f4\",\"order\":\"F\","
+		"\"filters\":[{\"id\":\"shuffle\",\"elementsize\":4}],\"compressor\":{\"id\":\"zlib\"},"
+		"\"fill_value\":\"NaN\",\"_NCZARR_ARRAY\":{\"dimrefs\":[\"/y\",\"/y\"]}}");
 	int64_t		before = tb_mem_live();
 
 	for (int which = 0; which < 2; which++)
@@ -341,7 +415,8 @@ survives_lack_of_memory(void **state)
 			status = which == 0 ? tb_zarr_parse_v2_consolidated("p", buf, &nodes, &err) :
 				tb_zarr_parse_v2_array("p", zarray, NULL, &nodes, &err);
 			tb_mem_fail_after(0);
-			assert_true(status == TB_OK || (status == TB_E_NOMEM && nodes.n == 0 && err.code == TB_E_NOMEM));
+			assert_true(status == TB_OK ||
+						(status == TB_E_NOMEM && nodes.n == 0 && err.code == TB_E_NOMEM));
 			if (status == TB_OK && which == 1)
 			{
 				TbArrayMeta *meta = only_array(&nodes);

@@ -6,9 +6,9 @@
 #define BYTES "{\"name\":\"bytes\",\"configuration\":{\"endian\":\"little\"}}"
 #define GRID(list) "{\"name\":\"regular\",\"configuration\":{\"chunk_shape\":" list "}}"
 #define INDEX "[" BYTES ",{\"name\":\"crc32c\"}]"
-#define SHARD(shape, codecs) \
-	"{\"name\":\"sharding_indexed\",\"configuration\":{\"chunk_shape\":" shape ",\"codecs\":" codecs \
-	",\"index_codecs\":" INDEX "}}"
+#define SHARD(shape, codecs)                                                                       \
+	"{\"name\":\"sharding_indexed\",\"configuration\":{\"chunk_shape\":" shape                     \
+	",\"codecs\":" codecs ",\"index_codecs\":" INDEX "}}"
 
 /* The members of an array that a test does not care about. */
 typedef struct Array
@@ -33,9 +33,11 @@ parse(const Array *array, TbNodes *nodes)
 	TbError		err;
 
 	snprintf(text, sizeof(text),
-			 "{\"zarr_format\":3,\"node_type\":\"array\",\"shape\":%s,\"data_type\":%s,\"chunk_grid\":%s,"
+			 "{\"zarr_format\":3,\"node_type\":\"array\",\"shape\":%s,\"data_type\":%s,\"chunk_"
+			 "grid\":%s,"
 			 "\"chunk_key_encoding\":%s,\"fill_value\":%s,\"codecs\":%s%s}",
-			 array->shape, array->type, array->grid, array->key, array->fill, array->codecs, array->more);
+			 array->shape, array->type, array->grid, array->key, array->fill, array->codecs,
+			 array->more);
 	memset(nodes, 0, sizeof(*nodes));
 	assert_int_equal(parse_v3("a/b", text, nodes, &err), TB_OK);
 }
@@ -114,7 +116,8 @@ reads_shards(void **state)
 
 	array.shape = "[100,100]";
 	array.grid = GRID("[40,60]");
-	array.codecs = "[" SHARD("[20,30]", "[" SHARD("[10,10]", "[" BYTES ",{\"name\":\"zstd\"}]") "]") "]";
+	array.codecs =
+		"[" SHARD("[20,30]", "[" SHARD("[10,10]", "[" BYTES ",{\"name\":\"zstd\"}]") "]") "]";
 	parse(&array, &nodes);
 	meta = only_array(&nodes);
 	assert_int_equal(meta->n_shard_levels, 2);
@@ -133,9 +136,11 @@ reads_shards(void **state)
 	assert_int_equal(tb_json_length(meta->codecs), 2);
 	tb_nodes_free(&nodes);
 
-	array.codecs = "[{\"name\":\"sharding_indexed\",\"configuration\":{\"chunk_shape\":[20,30],\"index_location\":\"start\","
-		"\"index_codecs\":[{\"name\":\"bytes\",\"configuration\":{\"endian\":\"big\"}}],\"codecs\":["
-		"{\"name\":\"transpose\",\"configuration\":{\"order\":[1,0]}}," BYTES "]}}]";
+	array.codecs = "[{\"name\":\"sharding_indexed\",\"configuration\":{\"chunk_shape\":[20,30],"
+				   "\"index_location\":\"start\","
+				   "\"index_codecs\":[{\"name\":\"bytes\",\"configuration\":{\"endian\":\"big\"}}],"
+				   "\"codecs\":["
+				   "{\"name\":\"transpose\",\"configuration\":{\"order\":[1,0]}}," BYTES "]}}]";
 	parse(&array, &nodes);
 	meta = only_array(&nodes);
 	assert_true(meta->shard[0].index_at_start);
@@ -148,23 +153,34 @@ reads_shards(void **state)
 static void
 refuses_shards(void **state)
 {
-	static const struct { const char *codecs; TbStatus status; const char *part; } rows[] = {
-		{"[{\"name\":\"transpose\",\"configuration\":{\"order\":[1,0]}}," SHARD("[1,1]", "[" BYTES "]") "]",
-		TB_E_UNSUPPORTED, "codec \"transpose\" before"},
-		{"[" SHARD("[1,1]", "[" BYTES "]") ",{\"name\":\"zstd\"}]", TB_E_UNSUPPORTED, "codec \"zstd\" behind"},
-		{"[" SHARD("[1,1]", "[" BYTES ",{\"name\":\"zfpy\"}]") "]", TB_E_UNSUPPORTED, "codec \"zfpy\""},
-		{"[" SHARD("[2,3]", "[" SHARD("[2,3]", "[" SHARD("[2,3]", "[" SHARD("[1,1]", "[" BYTES "]") "]") "]") "]") "]",
-		TB_E_UNSUPPORTED, "nested more than 3 times"},
+	static const struct { const char *codecs; TbStatus status; const char *part;
+	} rows[] = {
+		{"[{\"name\":\"transpose\",\"configuration\":{\"order\":[1,0]}}," SHARD("[1,1]",
+																				"[" BYTES "]") "]",
+		 TB_E_UNSUPPORTED, "codec \"transpose\" before"},
+		{"[" SHARD("[1,1]", "[" BYTES "]") ",{\"name\":\"zstd\"}]", TB_E_UNSUPPORTED,
+		 "codec \"zstd\" behind"},
+		{"[" SHARD("[1,1]", "[" BYTES ",{\"name\":\"zfpy\"}]") "]", TB_E_UNSUPPORTED,
+		 "codec \"zfpy\""},
+		{"[" SHARD("[2,3]",
+				   "[" SHARD("[2,3]", "[" SHARD("[2,3]", "[" SHARD("[1,1]", "[" BYTES
+																			"]") "]") "]") "]") "]",
+		 TB_E_UNSUPPORTED, "nested more than 3 times"},
 		{"[" SHARD("[2,2]", "[" BYTES "]") "]", TB_E_INVALID, "axis 1"},
 		{"[" SHARD("[0,1]", "[" BYTES "]") "]", TB_E_INVALID, "axis 0"},
 		{"[" SHARD("[1]", "[" BYTES "]") "]", TB_E_INVALID, "1 entries"},
 		{"[{\"name\":\"sharding_indexed\"}]", TB_E_INVALID, "chunk_shape"},
-		{"[{\"name\":\"sharding_indexed\",\"configuration\":{\"chunk_shape\":[1,1],\"codecs\":[" BYTES "]}}]",
-		TB_E_INVALID, "index_codecs"},
-		{"[{\"name\":\"sharding_indexed\",\"configuration\":{\"chunk_shape\":[1,1],\"codecs\":[" BYTES "],"
-		"\"index_codecs\":[" BYTES ",{\"name\":\"zstd\"}]}}]", TB_E_UNSUPPORTED, "codec \"zstd\" in"},
-		{"[{\"name\":\"sharding_indexed\",\"configuration\":{\"chunk_shape\":[1,1],\"codecs\":[" BYTES "],"
-		"\"index_codecs\":[" BYTES "],\"index_location\":\"middle\"}}]", TB_E_INVALID, "index_location"},
+		{"[{\"name\":\"sharding_indexed\",\"configuration\":{\"chunk_shape\":[1,1],\"codecs\":"
+		 "[" BYTES "]}}]",
+		 TB_E_INVALID, "index_codecs"},
+		{"[{\"name\":\"sharding_indexed\",\"configuration\":{\"chunk_shape\":[1,1],\"codecs\":"
+		 "[" BYTES "],"
+		 "\"index_codecs\":[" BYTES ",{\"name\":\"zstd\"}]}}]",
+		 TB_E_UNSUPPORTED, "codec \"zstd\" in"},
+		{"[{\"name\":\"sharding_indexed\",\"configuration\":{\"chunk_shape\":[1,1],\"codecs\":"
+		 "[" BYTES "],"
+		 "\"index_codecs\":[" BYTES "],\"index_location\":\"middle\"}}]",
+		 TB_E_INVALID, "index_location"},
 	};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
@@ -182,8 +198,14 @@ refuses_shards(void **state)
 static void
 bounds_sizes(void **state)
 {
-	static const struct { const char *shape; const char *grid; const char *codecs; TbStatus status; const char *part; }
-	rows[] = {
+	static const struct
+	{
+		const char *shape;
+		const char *grid;
+		const char *codecs;
+		TbStatus status;
+		const char *part;
+	} rows[] = {
 		{"[4611686018427387904,4611686018427387904]", GRID("[1,1]"), NULL, TB_OK, ""},
 		{"[0,3]", GRID("[5,5]"), NULL, TB_OK, ""},
 		{"[2,3]", GRID("[1000,1000]"), NULL, TB_OK, ""},
@@ -198,10 +220,12 @@ bounds_sizes(void **state)
 		{"[4,4]", GRID("[32768,32768]"), NULL, TB_OK, ""},
 		{"[4,4]", GRID("[32769,32768]"), NULL, TB_E_LIMIT, "2147483648 bytes"},
 		{"[4,4]", GRID("[4294967296,4294967296]"), NULL, TB_E_LIMIT, "2147483648 bytes"},
-		{"[4,4]", GRID("[9223372036854775807,9223372036854775807]"), NULL, TB_E_LIMIT, "2147483648 bytes"},
-		{"[4,4]", GRID("[4294967296,4294967296]"), "[" SHARD("[1,1]", "[" BYTES "]") "]", TB_E_LIMIT, "16777216"},
-		{"[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", GRID("[1,1]"), NULL, TB_E_LIMIT,
-		"has 33"},
+		{"[4,4]", GRID("[9223372036854775807,9223372036854775807]"), NULL, TB_E_LIMIT,
+		 "2147483648 bytes"},
+		{"[4,4]", GRID("[4294967296,4294967296]"), "[" SHARD("[1,1]", "[" BYTES "]") "]",
+		 TB_E_LIMIT, "16777216"},
+		{"[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", GRID("[1,1]"), NULL,
+		 TB_E_LIMIT, "has 33"},
 	};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
@@ -244,25 +268,35 @@ reads_scalars(void **state)
 static void
 treats_extensions(void **state)
 {
-	static const struct { const char *member; const char *value; TbStatus status; const char *part; } rows[] = {
+	static const struct
+	{
+		const char *member;
+		const char *value;
+		TbStatus status;
+		const char *part;
+	} rows[] = {
 		{"more", ",\"future\":{\"must_understand\":false}", TB_OK, ""},
 		{"more", ",\"future\":{\"name\":\"x\"}", TB_E_UNSUPPORTED, "metadata extension \"future\""},
 		{"more", ",\"future\":1", TB_E_UNSUPPORTED, "metadata extension \"future\""},
-		{"more", ",\"storage_transformers\":[{\"name\":\"swift\"}]", TB_E_UNSUPPORTED, "storage transformer \"swift\""},
-		{"more", ",\"storage_transformers\":[{\"name\":\"swift\",\"must_understand\":false}]", TB_OK, ""},
+		{"more", ",\"storage_transformers\":[{\"name\":\"swift\"}]", TB_E_UNSUPPORTED,
+		 "storage transformer \"swift\""},
+		{"more", ",\"storage_transformers\":[{\"name\":\"swift\",\"must_understand\":false}]",
+		 TB_OK, ""},
 		{"more", ",\"attributes\":[]", TB_E_INVALID, "attributes"},
 		{"more", ",\"dimension_names\":[\"x\"]", TB_E_INVALID, "dimension_names"},
 		{"more", ",\"dimension_names\":[\"x\",1]", TB_E_INVALID, "dimension_names"},
 		{"type", "\"string\"", TB_E_UNSUPPORTED, "data type \"string\""},
-		{"type", "{\"name\":\"numpy.datetime64\",\"configuration\":{\"unit\":\"s\"}}", TB_E_UNSUPPORTED,
-		"data type \"numpy.datetime64\""},
+		{"type", "{\"name\":\"numpy.datetime64\",\"configuration\":{\"unit\":\"s\"}}",
+		 TB_E_UNSUPPORTED, "data type \"numpy.datetime64\""},
 		{"type", "\"complex64\"", TB_E_UNSUPPORTED, "data type \"complex64\""},
 		{"type", "\"none\"", TB_E_UNSUPPORTED, "data type \"none\""},
 		{"type", "7", TB_E_INVALID, "data_type"},
-		{"grid", "{\"name\":\"rectilinear\",\"configuration\":{}}", TB_E_UNSUPPORTED, "chunk grid \"rectilinear\""},
+		{"grid", "{\"name\":\"rectilinear\",\"configuration\":{}}", TB_E_UNSUPPORTED,
+		 "chunk grid \"rectilinear\""},
 		{"grid", "{\"name\":\"regular\"}", TB_E_INVALID, "chunk_shape"},
 		{"key", "{\"name\":\"fancy\"}", TB_E_UNSUPPORTED, "chunk key encoding \"fancy\""},
-		{"key", "{\"name\":\"v2\",\"configuration\":{\"separator\":\"|\"}}", TB_E_INVALID, "separator"},
+		{"key", "{\"name\":\"v2\",\"configuration\":{\"separator\":\"|\"}}", TB_E_INVALID,
+		 "separator"},
 		{"codecs", "[" BYTES ",{\"name\":\"lzfse\"}]", TB_E_UNSUPPORTED, "codec \"lzfse\""},
 		{"codecs", "[" BYTES ",{\"name\":\"lzfse\",\"must_understand\":false}]", TB_OK, ""},
 		{"codecs", "[" BYTES ",\"crc32c\"]", TB_OK, ""},
@@ -278,9 +312,12 @@ treats_extensions(void **state)
 	{
 		Array		array = plain;
 		TbNodes		nodes;
-		const char **member = rows[i].member[0] == 'm' ? &array.more : rows[i].member[0] == 't' ? &array.type :
-			rows[i].member[0] == 'g' ? &array.grid : rows[i].member[0] == 'k' ? &array.key :
-			rows[i].member[0] == 'f' ? &array.fill : &array.codecs;
+		const char **member = rows[i].member[0] == 'm'	 ? &array.more
+							  : rows[i].member[0] == 't' ? &array.type
+							  : rows[i].member[0] == 'g' ? &array.grid
+							  : rows[i].member[0] == 'k' ? &array.key
+							  : rows[i].member[0] == 'f' ? &array.fill
+														 : &array.codecs;
 
 		*member = rows[i].value;
 		parse(&array, &nodes);
@@ -305,18 +342,22 @@ treats_extensions(void **state)
 	}
 }
 
-#define SMALL "{\"zarr_format\":3,\"node_type\":\"array\",\"shape\":[2],\"data_type\":\"uint8\",\"chunk_grid\":" GRID("[2]") \
-	",\"chunk_key_encoding\":{\"name\":\"default\"},\"fill_value\":0,\"codecs\":[\"bytes\"]}"
+#define SMALL                                                                                      \
+	"{\"zarr_format\":3,\"node_type\":\"array\",\"shape\":[2],\"data_type\":\"uint8\",\"chunk_"    \
+	"grid\":" GRID("[2]") ",\"chunk_key_encoding\":{\"name\":\"default\"},\"fill_value\":0,"       \
+						  "\"codecs\":[\"bytes\"]}"
 
 static void
 reads_groups(void **state)
 {
 	TbNodes		nodes = {0};
 	TbError		err;
-	TbBuf	   *buf = text_buf("{\"zarr_format\":3,\"node_type\":\"group\",\"attributes\":{\"a\":1},\"consolidated_metadata\":"
-							   "{\"kind\":\"inline\",\"must_understand\":false,\"metadata\":{\"x\":" SMALL ",\"g\":"
-							   "{\"zarr_format\":3,\"node_type\":\"group\"},\"g/y\":" SMALL ",\"../up\":" SMALL
-							   ",\"bad\":{\"zarr_format\":2}}}}");
+	TbBuf *buf = text_buf(
+		"{\"zarr_format\":3,\"node_type\":\"group\",\"attributes\":{\"a\":1},\"consolidated_"
+		"metadata\":"
+		"{\"kind\":\"inline\",\"must_understand\":false,\"metadata\":{\"x\":" SMALL ",\"g\":"
+		"{\"zarr_format\":3,\"node_type\":\"group\"},\"g/y\":" SMALL ",\"../up\":" SMALL
+		",\"bad\":{\"zarr_format\":2}}}}");
 	bool		consolidated;
 
 	assert_int_equal(tb_zarr_parse_v3("base", buf, &nodes, &consolidated, &err), TB_OK);
@@ -337,7 +378,8 @@ reads_groups(void **state)
 	assert_string_equal(nodes.node[1].path, "x");
 	tb_nodes_free(&nodes);
 	tb_buf_unref(buf);
-	buf = text_buf("{\"zarr_format\":3,\"node_type\":\"group\",\"consolidated_metadata\":null,\"odd\":3}");
+	buf = text_buf(
+		"{\"zarr_format\":3,\"node_type\":\"group\",\"consolidated_metadata\":null,\"odd\":3}");
 	assert_int_equal(tb_zarr_parse_v3("", buf, &nodes, &consolidated, &err), TB_OK);
 	assert_false(consolidated);
 	assert_int_equal(nodes.n, 1);
@@ -349,12 +391,19 @@ reads_groups(void **state)
 static void
 refuses_documents(void **state)
 {
-	static const struct { const char *text; TbStatus status; } rows[] = {
-		{"", TB_E_JSON}, {"[", TB_E_JSON}, {"{\"zarr_format\":3,}", TB_E_JSON}, {"[]", TB_E_INVALID},
-		{"null", TB_E_INVALID}, {"{}", TB_E_INVALID}, {"{\"zarr_format\":2,\"node_type\":\"array\"}", TB_E_INVALID},
+	static const struct { const char *text; TbStatus status;
+	} rows[] = {
+		{"", TB_E_JSON},
+		{"[", TB_E_JSON},
+		{"{\"zarr_format\":3,}", TB_E_JSON},
+		{"[]", TB_E_INVALID},
+		{"null", TB_E_INVALID},
+		{"{}", TB_E_INVALID},
+		{"{\"zarr_format\":2,\"node_type\":\"array\"}", TB_E_INVALID},
 		{"{\"zarr_format\":3,\"node_type\":\"table\"}", TB_E_INVALID},
 		{"{\"zarr_format\":3,\"zarr_format\":3,\"node_type\":\"group\"}", TB_E_JSON_DUPLICATE},
-		{"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", TB_E_LIMIT},
+		{"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+		 TB_E_LIMIT},
 	};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
@@ -373,8 +422,9 @@ refuses_documents(void **state)
 static void
 survives_lack_of_memory(void **state)
 {
-	TbBuf	   *buf = text_buf("{\"zarr_format\":3,\"node_type\":\"group\",\"attributes\":{},\"consolidated_metadata\":"
-							   "{\"metadata\":{\"x\":" SMALL ",\"g\":{\"zarr_format\":3,\"node_type\":\"group\"}}}}");
+	TbBuf *buf = text_buf(
+		"{\"zarr_format\":3,\"node_type\":\"group\",\"attributes\":{},\"consolidated_metadata\":"
+		"{\"metadata\":{\"x\":" SMALL ",\"g\":{\"zarr_format\":3,\"node_type\":\"group\"}}}}");
 	TbStatus	status = TB_E_NOMEM;
 	int64_t		before = tb_mem_live();
 
@@ -387,7 +437,8 @@ survives_lack_of_memory(void **state)
 		tb_mem_fail_after(n);
 		status = tb_zarr_parse_v3("p", buf, &nodes, &consolidated, &err);
 		tb_mem_fail_after(0);
-		assert_true(status == TB_OK || (status == TB_E_NOMEM && nodes.n == 0 && err.code == TB_E_NOMEM));
+		assert_true(status == TB_OK ||
+					(status == TB_E_NOMEM && nodes.n == 0 && err.code == TB_E_NOMEM));
 		tb_nodes_free(&nodes);
 		assert_int_equal(tb_mem_live(), before);
 		assert_true(n < 1000);

@@ -1,4 +1,7 @@
-/* Metadata from text, for the tests of zarr/. Each file frees what it parsed and proves that nothing is left. */
+/*
+ * Metadata from text, for the tests of zarr/. Each file frees what it parsed and proves that
+ * nothing is left.
+ */
 #ifndef TB_TEST_ZARR_HELP_H
 #define TB_TEST_ZARR_HELP_H
 
