@@ -5,7 +5,8 @@
  *   loop: socket or timer ready -> run -> curl_multi_socket_action -> reap -> transfer->done
  *
  * A connection that goes idle stays watched until it says something: curl asks for it again with the next
- * request, and no epoll_ctl is spent between. Each entry into curl that may start its resolver thread has
+ * request, and no epoll_ctl is spent between. (Sockets that do not get as far as an answer curl may close
+ * behind our back: those are unwatched when it says so.) Each entry into curl that may start its resolver thread has
  * all signals blocked, so that the thread inherits the mask.
  *
  * Time limits are ours, not curl's: a host that does not pump for a while must not find its transfers
@@ -31,7 +32,8 @@ typedef struct Socket
 {
 	TbWatch		watch;
 	TbHttp	   *http;			/* borrowed */
-	bool		ours;			/* opened and closed by us: may stay watched while idle */
+	bool		ours;			/* opened by us */
+	bool		proven;			/* has brought an answer: closed through us, may stay watched while idle */
 	bool		watched;
 	bool		wanted;			/* curl wants its events */
 } Socket;
@@ -100,10 +102,13 @@ add_socket(TbHttp *http, curl_socket_t fd, bool ours)
 		http->socket = table;
 		http->n_sockets = n;
 	}
-	s = tb_calloc(1, sizeof(*s));
+	s = http->socket[fd];		/* of a socket that curl closed by itself */
+	if (s == NULL)
+		s = tb_calloc(1, sizeof(*s));
 	if (s == NULL)
 		return NULL;
 	s->http = http;
+	s->proven = s->watched = s->wanted = false;
 	s->ours = ours;
 	s->watch.fd = fd;
 	s->watch.ready = socket_ready;
@@ -120,6 +125,17 @@ drop_socket(TbHttp *http, Socket *s)
 	tb_free(s);
 }
 
+/* curl is done with a socket of ours for now, or has just closed it. */
+static void
+release_socket(TbHttp *http, Socket *s)
+{
+	s->wanted = false;
+	if (s->proven || !s->watched)
+		return;
+	tb_loop_unwatch(http->loop, &s->watch);
+	s->watched = false;
+}
+
 /* curl's CURLMOPT_SOCKETFUNCTION. The resolver's pipe comes this way without having been opened by us. */
 static int
 socket_wanted(CURL *easy, curl_socket_t fd, int what, void *arg, void *per_socket)
@@ -133,7 +149,7 @@ socket_wanted(CURL *easy, curl_socket_t fd, int what, void *arg, void *per_socke
 		if (s != NULL && !s->ours)
 			drop_socket(http, s);
 		else if (s != NULL)
-			s->wanted = false;
+			release_socket(http, s);
 		return 0;
 	}
 	if (s == NULL)
@@ -171,6 +187,7 @@ open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 	if (add_socket(transfer->http, fd, true) == NULL)
 	{
 		close(fd);
+		transfer->no_memory = true;
 		return CURL_SOCKET_BAD;
 	}
 	return fd;
@@ -255,6 +272,20 @@ end_transfer(TbHttp *http, TbTransfer *t, CURLcode code)
 	t->done(t, code);
 }
 
+/* The connection of a transfer that went well is one that curl keeps, and closes through us. */
+static void
+prove_socket(TbHttp *http, CURL *easy)
+{
+	curl_socket_t fd = CURL_SOCKET_BAD;
+	Socket	   *s;
+
+	if (curl_easy_getinfo(easy, CURLINFO_ACTIVESOCKET, &fd) != CURLE_OK)
+		return;
+	s = find_socket(http, fd);
+	if (s != NULL && s->ours)
+		s->proven = true;
+}
+
 static void
 reap(TbHttp *http)
 {
@@ -269,6 +300,8 @@ reap(TbHttp *http)
 		if (message->msg != CURLMSG_DONE)
 			continue;
 		(void) curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &private);
+		if (code == CURLE_OK)
+			prove_socket(http, message->easy_handle);
 		end_transfer(http, (TbTransfer *) (void *) private, code);
 	}
 }
@@ -504,7 +537,7 @@ tb_http_start(TbHttp *http, TbTransfer *t)
 		http->multi = multi;
 		http->broken = false;
 	}
-	t->answered = t->stalled = t->no_sockets = false;
+	t->answered = t->stalled = t->no_sockets = t->no_memory = false;
 	t->bytes = t->window_bytes = 0;
 	t->waited_ns = t->window_ns = 0;
 	if (curl_multi_add_handle(http->multi, t->easy) != CURLM_OK)

@@ -23,6 +23,7 @@ typedef struct TbTransfer
 	struct TbTransfer *next;
 	bool		stalled;		/* ended by our time limits */
 	bool		no_sockets;		/* the process has no descriptor left */
+	bool		no_memory;
 	int64_t		waited_ns;		/* for the first byte */
 	int64_t		window_ns;		/* of the speed that is being measured */
 	uint64_t	window_bytes;	/* bytes at its start */

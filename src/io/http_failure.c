@@ -46,9 +46,12 @@ meaning_of(CURLcode code)
 void
 tb_http_failure(const TbTransfer *t, CURLcode code, const char *text, TbOp *op)
 {
-	const Meaning *m = meaning_of(code);
+	const Meaning *m;
 	curl_off_t	sent_us = 0;
 
+	if (t->no_memory)
+		code = CURLE_OUT_OF_MEMORY;
+	m = meaning_of(code);
 	if (t->no_sockets)
 	{
 		tb_op_fail(op, TB_E_THROTTLED, true, "too many open files");

@@ -102,16 +102,17 @@ read_length(TbHttpHead *head, Text value)
 	head->length_field = good ? TB_FIELD_GOOD : TB_FIELD_BAD;
 }
 
+/* Keep a text that may be there once and has to fit into size bytes. */
 static void
-read_etag(TbHttpHead *head, Text value)
+read_text(TbHeadField *field, char *text, size_t size, Text value)
 {
-	bool		good = head->etag_field == TB_FIELD_ABSENT && value.len > 0 && value.len < sizeof(head->etag);
+	bool		good = *field == TB_FIELD_ABSENT && value.len > 0 && value.len < size;
 
-	head->etag_field = good ? TB_FIELD_GOOD : TB_FIELD_BAD;
+	*field = good ? TB_FIELD_GOOD : TB_FIELD_BAD;
 	if (good)
 	{
-		memcpy(head->etag, value.at, value.len);
-		head->etag[value.len] = '\0';
+		memcpy(text, value.at, value.len);
+		text[value.len] = '\0';
 	}
 }
 
@@ -149,7 +150,9 @@ read_field(TbHttpHead *head, Text name, Text value, int64_t now_s)
 	else if (is(name, "content-encoding"))
 		head->encoded = head->encoded || !is(value, "identity");
 	else if (is(name, "etag"))
-		read_etag(head, value);
+		read_text(&head->etag_field, head->etag, sizeof(head->etag), value);
+	else if (is(name, "location"))
+		read_text(&head->location_field, head->location, sizeof(head->location), value);
 	else if (is(name, "retry-after"))
 		read_retry_after(head, value, now_s);
 	else if (is(name, "last-modified") && value.len < sizeof(head->last_modified))

@@ -31,6 +31,8 @@ typedef struct TbHttpHead
 	TbHeadField etag_field;
 	char		etag[128];		/* with its quotes, W/ where weak */
 	char		last_modified[40];	/* "" : not told */
+	TbHeadField location_field;
+	char		location[2048];
 	int64_t		retry_after_ms; /* -1: not told */
 } TbHttpHead;
 

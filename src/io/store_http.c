@@ -27,6 +27,7 @@ typedef struct HttpSlot
 	char	   *url;			/* owned; of the request in flight */
 	struct curl_slist *headers; /* owned where the request has some of its own */
 	int			hops;
+	bool		resent;			/* after a kept connection proved dead */
 	char		text[CURL_ERROR_SIZE];	/* curl's words for a failure */
 } HttpSlot;
 
@@ -184,7 +185,7 @@ request(HttpSlot *slot)
 		code = curl_easy_setopt(e, CURLOPT_HTTPHEADER,
 								slot->headers != NULL ? slot->headers : slot->store->headers);
 	if (code == CURLE_OK)
-		code = curl_easy_setopt(e, CURLOPT_FRESH_CONNECT, op->fresh ? 1L : 0L);
+		code = curl_easy_setopt(e, CURLOPT_FRESH_CONNECT, op->fresh || slot->resent ? 1L : 0L);
 	if (code != CURLE_OK)
 		return TB_E_NOMEM;
 	tb_answer_begin(&slot->answer, op);
@@ -208,6 +209,7 @@ http_start(TbOp *op)
 	{
 		slot->answer.op = op;
 		slot->hops = 0;
+		slot->resent = false;
 		slot->url = tb_url_append(store->root, op->key);
 		if (slot->url != NULL && request(slot) == TB_OK)
 			return;
@@ -235,17 +237,16 @@ static TbStatus
 follow(HttpSlot *slot)
 {
 	TbOp	   *op = slot->answer.op;
-	char	   *to = NULL;
 	char	   *target;
 	TbError		why;
 	TbStatus	status;
 
-	if (curl_easy_getinfo(slot->transfer.easy, CURLINFO_REDIRECT_URL, &to) != CURLE_OK || to == NULL)
+	if (slot->answer.head.location_field != TB_FIELD_GOOD)
 		status = tb_fail(&why, TB_E_PROTOCOL, "redirect without a location");
 	else if (slot->hops++ == HOPS_MAX)
 		status = tb_fail(&why, TB_E_PROTOCOL, "too many redirects");
 	else
-		status = tb_url_redirect(slot->url, to, &target, &why);
+		status = tb_url_redirect(slot->url, slot->answer.head.location, &target, &why);
 	if (status != TB_OK)
 	{
 		tb_op_fail(op, status, false, why.message);
@@ -262,6 +263,18 @@ follow(HttpSlot *slot)
 	return status == TB_OK ? TB_OK : tb_op_nomem(op);
 }
 
+/* Whether a request fell on a connection that the server closed while it was idle. */
+static bool
+was_stale(const HttpSlot *slot, CURLcode code)
+{
+	long		new_connections = 1;
+
+	return (code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR || code == CURLE_GOT_NOTHING) &&
+		!slot->transfer.answered && !slot->resent &&
+		curl_easy_getinfo(slot->transfer.easy, CURLINFO_NUM_CONNECTS, &new_connections) == CURLE_OK &&
+		new_connections == 0;
+}
+
 /* A transfer has ended: redirect, or complete the outcome. */
 static void
 slot_done(TbTransfer *transfer, CURLcode code)
@@ -270,7 +283,14 @@ slot_done(TbTransfer *transfer, CURLcode code)
 	TbOp	   *op = slot->answer.op;
 	TbAnswer   *answer = &slot->answer;
 
-	if (answer->redirect && op->status == TB_OK)
+	if (was_stale(slot, code))
+	{
+		slot->resent = true;	/* no failure of the server's: costs no attempt */
+		if (request(slot) == TB_OK)
+			return;
+		tb_op_nomem(op);
+	}
+	else if (answer->redirect && op->status == TB_OK)
 	{
 		if (follow(slot) == TB_OK)
 			return;

@@ -289,10 +289,11 @@ typedef struct Origin
 	char	   *user;			/* curl's; NULL: none */
 } Origin;
 
+/* Have parts go to url, which may be relative to what they hold. */
 static bool
 origin_read(CURLU *parts, const char *url, Origin *origin)
 {
-	if (curl_url_set(parts, CURLUPART_URL, url, CURLU_PATH_AS_IS) != CURLUE_OK ||
+	if (curl_url_set(parts, CURLUPART_URL, url, 0) != CURLUE_OK ||
 		curl_url_get(parts, CURLUPART_SCHEME, &origin->scheme, 0) != CURLUE_OK)
 		return false;
 	/* what the URL lacks stays NULL */
@@ -334,18 +335,19 @@ redirect_fault(const Origin *from, const Origin *to)
 }
 
 TbStatus
-tb_url_redirect(const char *from, const char *to, char **target, TbError *err)
+tb_url_redirect(const char *from, const char *location, char **target, TbError *err)
 {
 	CURLU	   *parts = curl_url();
 	Origin		here = {0};
 	Origin		there = {0};
 	const char *fault = NULL;
+	char	   *url = NULL;
 	TbStatus	status = TB_OK;
 
 	*target = NULL;
 	if (parts == NULL)
 		return tb_fail(err, TB_E_NOMEM, "out of memory");
-	if (!origin_read(parts, from, &here) || !origin_read(parts, to, &there))
+	if (!origin_read(parts, from, &here) || !origin_read(parts, location, &there))
 		status = tb_fail(err, TB_E_PROTOCOL, "redirect to an invalid location");
 	else
 		fault = redirect_fault(&here, &there);
@@ -357,9 +359,11 @@ tb_url_redirect(const char *from, const char *to, char **target, TbError *err)
 	}
 	if (status == TB_OK)
 	{
-		*target = tb_strndup(to, strcspn(to, "#"));
+		(void) curl_url_set(parts, CURLUPART_FRAGMENT, NULL, 0);
+		*target = curl_url_get(parts, CURLUPART_URL, &url, 0) == CURLUE_OK ? tb_strdup(url) : NULL;
 		if (*target == NULL)
 			status = tb_fail(err, TB_E_NOMEM, "out of memory");
+		curl_free(url);
 	}
 	origin_free(&here);
 	origin_free(&there);

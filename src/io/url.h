@@ -19,8 +19,8 @@ extern TbStatus tb_url_file_path(const char *url, char **path, TbError *err) TB_
 /* base + "/" + key, each byte of key but unreserved ones and '/' encoded once. NULL when memory is gone. */
 extern char *tb_url_append(const char *base, const char *key);
 
-/* Whether an answer from `from` may send us to `to`: same host and port, never down to http.
- * owns: *target, tb_free: `to` without fragment. errors: DENIED, PROTOCOL, NOMEM. */
-extern TbStatus tb_url_redirect(const char *from, const char *to, char **target, TbError *err) TB_MUST_CHECK;
+/* Whether an answer from `from` may send us to `location` (relative or not): same host and port, never down
+ * to http. owns: *target, tb_free: absolute, without fragment. errors: DENIED, PROTOCOL, NOMEM. */
+extern TbStatus tb_url_redirect(const char *from, const char *location, char **target, TbError *err) TB_MUST_CHECK;
 
 #endif

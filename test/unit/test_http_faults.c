@@ -554,7 +554,7 @@ idle_connections_die(void **state)
 
 	rig_open(&rig, 0, &options);
 	store = open_store(&rig, httpd);
-	for (int i = 0; i < 20; i++)
+	for (int i = 0; i < 200; i++)
 	{
 		assert_int_equal(fetch_range(&rig, store, &r, "o", TB_RANGE_AT, AT, LENGTH), TB_OK);
 		assert_bytes(&r, golden + AT, LENGTH);
