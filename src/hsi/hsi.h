@@ -188,6 +188,8 @@ typedef struct TbScan TbScan;
 extern TbStatus tb_scan_open(const TbScanSpec *spec, TbScan **scan, TbError *err) TB_MUST_CHECK;
 extern TbStatus tb_scan_next(TbScan *scan, const TbBlockRow **row, TbError *err) TB_MUST_CHECK;
 extern TbScanCounters tb_scan_counters(const TbScan *scan);
+/* What the host should warn of once the scan is over (damaged index); NULL: nothing. Borrowed until the scan is freed. */
+extern const char *tb_scan_warning(const TbScan *scan);
 /* What was wrong with the index on the way (those blocks counted as unindexed), NULL: nothing. Borrowed from the scan. */
 extern const char *tb_scan_warning(const TbScan *scan);
 extern void tb_scan_free(TbScan *scan);
