@@ -68,7 +68,7 @@ endif
 
 $(BUILD)/tensorbank--$(TB_VERSION).sql: $(sort $(wildcard sql/install/[0-9]*.sql))
 	@mkdir -p $(@D)
-	@{ echo '\echo Use "CREATE EXTENSION tensorbank" to load this file. \quit'; cat $^; } > $@
+	@{ printf '%s\n' '\echo Use "CREATE EXTENSION tensorbank" to load this file. \quit'; cat $^; } > $@
 
 # ---- the engine and the streamer ---------------------------------------------------------------------------
 $(OUT)/libtb.a: $(ENGINE_OBJ)
