@@ -53,7 +53,7 @@ stamp=$venv/.ready-1
 if [ ! -e $stamp ]; then
 	/usr/bin/python3 -m venv --clear --system-site-packages $venv
 	echo "installing Python packages into $venv"
-	$venv/bin/pip install -q --disable-pip-version-check 'numpy<2' 'zarr==3.1.*' 'psycopg[binary]==3.*' 'pytest<9' \
+	$venv/bin/pip install -q --disable-pip-version-check 'numpy<2' 'zarr[remote]==3.1.*' aiohttp 'psycopg[binary]==3.*' 'pytest<9' \
 		'xarray<2025'
 	touch $stamp
 fi

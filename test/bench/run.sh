@@ -1,0 +1,28 @@
+#!/bin/bash
+# Benchmarks: ratios inside one interleaved run. Never pass or fail by time.
+#   TB_BENCH_BLOCKS (1 MiB each, default 512), TB_BENCH_ROUNDS (5), TB_BENCH_WORK ("wire zstd shards prune sql torch")
+set -eu
+cd "$(dirname "$0")/../.."
+dir=${TB_BENCH_DIR:-${TMPDIR:-/tmp}/tensorbank-bench}
+python=${TB_VENV:-build/venv}/bin/python
+make -s -j"$(nproc)" all >build/bench-build.log 2>&1 || { tail -n 40 build/bench-build.log; exit 1; }
+mkdir -p build/bench
+libs="-lcurl -lzstd -llz4 -lz -ljson-c -lcrypto -lpthread -lm"
+# shellcheck disable=SC2086
+cc -O2 -o build/bench/plain test/bench/plain.c -lcurl -lzstd -lpthread
+# shellcheck disable=SC2086
+cc -O2 -std=gnu11 -D_GNU_SOURCE -Isrc -o build/bench/engine test/bench/engine.c build/release/libtb.a $libs
+test/cluster.sh install
+stop() {
+	test/nginx.sh stop "$dir/http" 2>/dev/null || true
+	test/cluster.sh wipe "$dir/cluster" 2>/dev/null || true
+}
+stop
+trap stop EXIT
+mkdir -p "$dir/stores" "$dir/index"
+[ "$(id -u)" = 0 ] && { id postgres >/dev/null 2>&1 || useradd --system postgres; chown -R postgres "$dir"; }
+PGPORT=$(test/port.sh) HTTP_PORT=$(test/port.sh)
+PGHOST=$(test/cluster.sh start "$dir/cluster" "$PGPORT" shared_preload_libraries=tensorbank)
+export PGHOST PGPORT PGUSER=postgres PGDATABASE=postgres HTTP_PORT
+test/nginx.sh start "$dir/http" "$dir/stores" "$HTTP_PORT"
+PYTHONPATH=src/client/python TB_BENCH_DIR=$dir $python test/bench/bench.py
