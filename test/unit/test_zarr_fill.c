@@ -34,6 +34,7 @@ static const Row rows[] = {
 	{"float32", "\"AAAAAAAA+H8=\"", 0x7fc00000, TB_OK},
 	{"float32", "\"AAAAAAAAWUA=\"", 0x42c80000, TB_OK},
 	{"float32", "\"AADAfw=\"", 0, TB_E_TEXT},
+	{"float32", "\"AADAfx==\"", 0, TB_E_TEXT},
 	{"float32", "\"AADA\"", 0, TB_E_TEXT},
 	{"float32", "\"0\"", 0, TB_OK},
 	{"float32", "\"-9999.0\"", 0xc61c3c00, TB_OK},

@@ -98,6 +98,7 @@ refuses_entries(void **state)
 		{{MISSING, {47, 10}, MISSING}, true, UINT64_MAX, "entry 1: offset 47 is inside the index"},
 		{{MISSING, {990, 11}, MISSING}, true, 1000, "the data end at 1000"},
 		{{{0, 600}, {300, 600}, MISSING}, false, 1000, "entries up to 1 hold more bytes"},
+		{{{48, 952}, {990, 10}, MISSING}, true, 1000, "entries up to 1 hold more bytes"},
 		{{{0, 10}, MISSING, MISSING}, false, 40, "shorter than its index"},
 	};
 	uint8_t		bytes[PLAIN_BYTES + 4];
