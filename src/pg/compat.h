@@ -56,6 +56,13 @@
 	create_foreignscan_path(root, rel, NULL, rows, startup, total, pathkeys, outer, extra, NIL)
 #endif
 
+/* 16: tuplesort_getdatum says whether it copies. */
+#if PG_VERSION_NUM < 160000
+#define tbpg_tuplesort_getdatum(sort, value, isnull) tuplesort_getdatum(sort, true, value, isnull, NULL)
+#else
+#define tbpg_tuplesort_getdatum(sort, value, isnull) tuplesort_getdatum(sort, true, true, value, isnull, NULL)
+#endif
+
 /* 17: WaitEventSets belong to resource owners. A persistent one names none. */
 #if PG_VERSION_NUM < 170000
 #define tbpg_create_wait_set(n) CreateWaitEventSet(TopMemoryContext, n)

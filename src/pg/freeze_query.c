@@ -1,0 +1,166 @@
+/*
+ * Is a text a query that a dataset can be frozen from? One statement, a SELECT that changes nothing; its
+ * parameters get the types that their places in the query ask for (t2m_max > $1 makes $1 a double), and the
+ * texts given for them become values of these types. The relations that it names are noted: the dataset's
+ * owner must keep the right to read them.
+ *
+ * Functions that write are not seen here; the query is run in a read-only transaction state, which stops them.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "nodes/nodeFuncs.h"
+#include "parser/analyze.h"
+#include "parser/parser.h"
+#include "tcop/tcopprot.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+
+#include "pg/dataset.h"
+
+/* Positions in the query's text are no positions in the statement that the client sent. */
+static void
+query_error(void *arg)
+{
+	int			position = geterrposition();
+
+	if (position > 0)
+	{
+		errposition(0);
+		internalerrposition(position);
+		internalerrquery((const char *) arg);
+	}
+}
+
+static void
+refuse_write(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+			 errmsg("the query of a dataset must not write"),
+			 errhint("Give one SELECT without INTO, FOR UPDATE and data-modifying WITH.")));
+}
+
+static bool
+with_writes(WithClause *with)
+{
+	ListCell   *cell;
+
+	if (with == NULL)
+		return false;
+	foreach(cell, with->ctes)
+		if (!IsA(((CommonTableExpr *) lfirst(cell))->ctequery, SelectStmt))
+			return true;
+	return false;
+}
+
+static bool
+select_writes(SelectStmt *select)
+{
+	if (select == NULL)
+		return false;
+	return select->intoClause != NULL || select->lockingClause != NIL || with_writes(select->withClause) ||
+		select_writes(select->larg) || select_writes(select->rarg);
+}
+
+static RawStmt *
+parse_one(const char *text)
+{
+	List	   *statements = pg_parse_query(text);
+	RawStmt    *raw;
+
+	if (list_length(statements) != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("the query of a dataset must be exactly one statement"),
+				 errhint("Give one SELECT.")));
+	raw = linitial_node(RawStmt, statements);
+	if (IsA(raw->stmt, ExplainStmt) || IsA(raw->stmt, VariableShowStmt))
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("the query of a dataset must be a SELECT"),
+				 errhint("Give one SELECT.")));
+	if (!IsA(raw->stmt, SelectStmt) || select_writes((SelectStmt *) raw->stmt))
+		refuse_write();
+	return raw;
+}
+
+/* ---- what it names ---- */
+
+static bool
+note_relations(Node *node, List **relations)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, RangeTblEntry))
+	{
+		RangeTblEntry *entry = (RangeTblEntry *) node;
+
+		if (entry->rtekind == RTE_RELATION)
+			*relations = list_append_unique_oid(*relations, entry->relid);
+		return false;
+	}
+	if (IsA(node, Query))
+	{
+		Query	   *query = (Query *) node;
+
+		if (query->hasModifyingCTE || query->commandType != CMD_SELECT || query->rowMarks != NIL)
+			refuse_write();
+		return query_tree_walker(query, note_relations, relations, QTW_EXAMINE_RTES_BEFORE);
+	}
+	return expression_tree_walker(node, note_relations, relations);
+}
+
+/* ---- parameters ---- */
+
+static void
+read_params(ArrayType *params, TbpgQuery *query)
+{
+	Datum	   *texts = NULL;
+	bool	   *nulls = NULL;
+	int			n = 0;
+
+	if (params != NULL)
+		deconstruct_array(params, TEXTOID, -1, false, TYPALIGN_INT, &texts, &nulls, &n);
+	if (n != query->n_params)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("the number of parameters does not suit the query"),
+				 errdetail("The query has %d, given are %d.", query->n_params, n),
+				 errhint("Give one element of params for each of $1, $2 ...")));
+	query->param = palloc0(sizeof(Datum) * (size_t) Max(n, 1));
+	query->param_null = palloc0((size_t) n + 1);
+	for (int i = 0; i < n; i++)
+	{
+		Oid			input;
+		Oid			io_param;
+		char	   *literal = nulls[i] ? NULL : TextDatumGetCString(texts[i]);
+
+		if (!OidIsValid(query->param_type[i]) || query->param_type[i] == UNKNOWNOID)
+			ereport(ERROR,
+					(errcode(ERRCODE_INDETERMINATE_DATATYPE),
+					 errmsg("could not determine data type of parameter $%d", i + 1),
+					 errhint("Cast it in the query: $%d::type.", i + 1)));
+		getTypeInputInfo(query->param_type[i], &input, &io_param);
+		query->param[i] = OidInputFunctionCall(input, literal, io_param, -1);
+		query->param_null[i] = nulls[i] ? 'n' : ' ';
+	}
+}
+
+void
+tbpg_query_check(const char *text, ArrayType *params, TbpgQuery *query)
+{
+	ErrorContextCallback context = {.previous = error_context_stack, .callback = query_error, .arg = (void *) text};
+	RawStmt    *raw;
+	Query	   *analyzed;
+
+	memset(query, 0, sizeof(*query));
+	query->text = text;
+	error_context_stack = &context;
+	raw = parse_one(text);
+	analyzed = parse_analyze_varparams(raw, text, &query->param_type, &query->n_params, NULL);
+	error_context_stack = context.previous;
+	query->ordered = analyzed->sortClause != NIL;
+	(void) note_relations((Node *) analyzed, &query->relations);
+	read_params(params, query);
+}

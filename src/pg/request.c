@@ -1,0 +1,109 @@
+/*
+ * Building requests to the streamer and taking replies apart. Requests are JSON in UTF-8, whatever the
+ * database's encoding.
+ */
+#include "postgres.h"
+
+#include "mb/pg_wchar.h"
+#include "utils/json.h"
+
+#include "pg/link.h"
+
+static void
+append_text(StringInfo request, const char *text)
+{
+	const char *utf8 = pg_server_to_any(text, (int) strlen(text), PG_UTF8);
+
+	escape_json(request, utf8);
+}
+
+void
+tbpg_request_begin(StringInfo request, const char *op)
+{
+	initStringInfo(request);
+	appendStringInfo(request, "{\"op\":\"%s\"", op);
+}
+
+void
+tbpg_request_text(StringInfo request, const char *name, const char *value)
+{
+	appendStringInfo(request, ",\"%s\":", name);
+	if (value != NULL)
+		append_text(request, value);
+	else
+		appendStringInfoString(request, "null");
+}
+
+void
+tbpg_request_int(StringInfo request, const char *name, int64 value)
+{
+	appendStringInfo(request, ",\"%s\":" INT64_FORMAT, name, value);
+}
+
+void
+tbpg_request_uint(StringInfo request, const char *name, uint64 value)
+{
+	appendStringInfo(request, ",\"%s\":" UINT64_FORMAT, name, value);
+}
+
+void
+tbpg_request_extents(StringInfo request, const char *name, int n, const uint64_t *values)
+{
+	appendStringInfo(request, ",\"%s\":[", name);
+	for (int i = 0; i < n; i++)
+		appendStringInfo(request, "%s" UINT64_FORMAT, i > 0 ? "," : "", (uint64) values[i]);
+	appendStringInfoChar(request, ']');
+}
+
+void
+tbpg_request_place(StringInfo request, const TbpgPlace *place)
+{
+	size_t		n = strlen(place->url);
+	char	   *url = pstrdup(place->url);
+
+	/* as the engine names a source: arrays of datasets find theirs by this text */
+	while (n > 0 && url[n - 1] == '/' && !(n >= 3 && strcmp(url + n - 3, "://") == 0))
+		url[--n] = '\0';
+	appendStringInfoString(request, "\"server\":");
+	append_text(request, place->server);
+	tbpg_request_text(request, "url", url);
+	tbpg_request_text(request, "ca_file", place->ca_file);
+	tbpg_request_text(request, "user", place->user);
+	tbpg_request_text(request, "password", place->password);
+}
+
+void
+tbpg_bad_reply(const char *member)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_PROTOCOL_VIOLATION),
+			 errmsg("the streamer's answer is not understood"),
+			 errdetail("Member \"%s\".", member),
+			 errhint("Module and streamer program are of different versions: install them together, then restart the server.")));
+}
+
+char *
+tbpg_from_utf8(const char *text)
+{
+	return pg_any_to_server(text, (int) strlen(text), PG_UTF8);
+}
+
+const char *
+tbpg_reply_text(const TbJson *reply, const char *name)
+{
+	const char *text;
+
+	if (!tb_json_get_string(reply, name, &text))
+		tbpg_bad_reply(name);
+	return tbpg_from_utf8(text);
+}
+
+int64
+tbpg_reply_int(const TbJson *reply, const char *name)
+{
+	int64_t		number;
+
+	if (!tb_json_get_int(reply, name, &number))
+		tbpg_bad_reply(name);
+	return number;
+}
