@@ -5,8 +5,7 @@
  *   loop: socket or timer ready -> run -> curl_multi_socket_action -> reap -> transfer->done
  *
  * A connection that goes idle stays watched until it says something: curl asks for it again with the next
- * request, and no epoll_ctl is spent between. (Sockets that do not get as far as an answer curl may close
- * behind our back: those are unwatched when it says so.) Each entry into curl that may start its resolver thread has
+ * request, and no epoll_ctl is spent between. Each entry into curl that may start its resolver thread has
  * all signals blocked, so that the thread inherits the mask.
  *
  * Time limits are ours, not curl's: a host that does not pump for a while must not find its transfers
@@ -33,7 +32,7 @@ typedef struct Socket
 	TbWatch		watch;
 	TbHttp	   *http;			/* borrowed */
 	bool		ours;			/* opened by us */
-	bool		proven;			/* has brought an answer: closed through us, may stay watched while idle */
+	bool		proven;			/* a connection that curl keeps: it will be closed through us */
 	bool		watched;
 	bool		wanted;			/* curl wants its events */
 } Socket;
@@ -116,24 +115,29 @@ add_socket(TbHttp *http, curl_socket_t fd, bool ours)
 	return s;
 }
 
+/* is_open: the descriptor is still the one that was watched. */
 static void
-drop_socket(TbHttp *http, Socket *s)
+drop_socket(TbHttp *http, Socket *s, bool is_open)
 {
-	if (s->watched)
+	if (s->watched && is_open)
 		tb_loop_unwatch(http->loop, &s->watch);
 	http->socket[s->watch.fd] = NULL;
 	tb_free(s);
 }
 
-/* curl is done with a socket of ours for now, or has just closed it. */
+/*
+ * curl is done with a socket of ours: for now, where it keeps the connection, or for good, where an attempt
+ * to connect was given up. Then it has closed the descriptor already, without close_socket, and its number
+ * may be anybody's: it is not touched again.
+ */
 static void
-release_socket(TbHttp *http, Socket *s)
+release_socket(Socket *s, CURL *easy)
 {
+	curl_socket_t kept = CURL_SOCKET_BAD;
+
 	s->wanted = false;
-	if (s->proven || !s->watched)
-		return;
-	tb_loop_unwatch(http->loop, &s->watch);
-	s->watched = false;
+	if (!s->proven && curl_easy_getinfo(easy, CURLINFO_ACTIVESOCKET, &kept) == CURLE_OK)
+		s->proven = kept == s->watch.fd;
 }
 
 /* curl's CURLMOPT_SOCKETFUNCTION. The resolver's pipe comes this way without having been opened by us. */
@@ -147,9 +151,9 @@ socket_wanted(CURL *easy, curl_socket_t fd, int what, void *arg, void *per_socke
 	if (what == CURL_POLL_REMOVE)
 	{
 		if (s != NULL && !s->ours)
-			drop_socket(http, s);
+			drop_socket(http, s, true);
 		else if (s != NULL)
-			release_socket(http, s);
+			release_socket(s, easy);
 		return 0;
 	}
 	if (s == NULL)
@@ -160,6 +164,9 @@ socket_wanted(CURL *easy, curl_socket_t fd, int what, void *arg, void *per_socke
 		events |= EPOLLIN;
 	if (what & CURL_POLL_OUT)
 		events |= EPOLLOUT;
+	/* what was watched may have been another socket of the same number */
+	if (s->watched && !s->wanted && !s->proven)
+		s->watched = tb_loop_rewatch(http->loop, &s->watch, events) == TB_OK;
 	s->wanted = true;
 	if (!s->watched)
 	{
@@ -200,7 +207,7 @@ close_socket(void *arg, curl_socket_t fd)
 	Socket	   *s = find_socket(http, fd);
 
 	if (s != NULL)
-		drop_socket(http, s);
+		drop_socket(http, s, true);
 	return close(fd);
 }
 
@@ -272,20 +279,6 @@ end_transfer(TbHttp *http, TbTransfer *t, CURLcode code)
 	t->done(t, code);
 }
 
-/* The connection of a transfer that went well is one that curl keeps, and closes through us. */
-static void
-prove_socket(TbHttp *http, CURL *easy)
-{
-	curl_socket_t fd = CURL_SOCKET_BAD;
-	Socket	   *s;
-
-	if (curl_easy_getinfo(easy, CURLINFO_ACTIVESOCKET, &fd) != CURLE_OK)
-		return;
-	s = find_socket(http, fd);
-	if (s != NULL && s->ours)
-		s->proven = true;
-}
-
 static void
 reap(TbHttp *http)
 {
@@ -300,8 +293,6 @@ reap(TbHttp *http)
 		if (message->msg != CURLMSG_DONE)
 			continue;
 		(void) curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &private);
-		if (code == CURLE_OK)
-			prove_socket(http, message->easy_handle);
 		end_transfer(http, (TbTransfer *) (void *) private, code);
 	}
 }
@@ -473,7 +464,7 @@ tb_http_free(TbHttp *http)
 		tb_loop_undefer(http->loop, &http->kick);
 	for (size_t i = 0; i < http->n_sockets; i++)
 		if (http->socket[i] != NULL)
-			drop_socket(http, http->socket[i]);
+			drop_socket(http, http->socket[i], false);
 	tb_free(http->socket);
 	tb_free(http);
 	curl_global_cleanup();
