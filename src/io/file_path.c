@@ -1,6 +1,7 @@
 /*
- * Paths beneath a directory. openat2 lets the kernel refuse ways out; the walk does the same by hand, one
- * segment at a time with O_NOFOLLOW. Keys were checked before: no empty segment, no "." and no "..".
+ * Paths beneath a directory. openat2 lets the kernel refuse ways out; the walk does the same by
+ * hand, one segment at a time with O_NOFOLLOW. Keys were checked before: no empty segment, no "."
+ * and no "..".
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1			/* O_PATH, syscall */

@@ -1,6 +1,7 @@
 /*
- * Opening files beneath a directory: nothing that a key says leads out of it, and no symbolic link is
- * followed on the way. All return a descriptor (or 0), or a negative errno; ELOOP and EXDEV mean refused.
+ * Opening files beneath a directory: nothing that a key says leads out of it, and no symbolic link
+ * is followed on the way. All return a descriptor (or 0), or a negative errno; ELOOP and EXDEV mean
+ * refused.
  */
 #ifndef TB_IO_FILE_PATH_H
 #define TB_IO_FILE_PATH_H

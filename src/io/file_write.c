@@ -1,6 +1,6 @@
 /*
- * Listing, writing and removing files. An object is written aside, synced, then given its name in one step
- * and the directory synced: after a crash it is there whole or not at all.
+ * Listing, writing and removing files. An object is written aside, synced, then given its name in
+ * one step and the directory synced: after a crash it is there whole or not at all.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1			/* renameat2 */

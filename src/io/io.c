@@ -1,7 +1,7 @@
 /*
- * TbIo: what all stores of an engine share. The place where pool threads give requests back, and a small
- * stock of buffers: touching fresh memory for the first time costs several times what filling it does, so
- * buffers that nobody else holds any more are used again.
+ * TbIo: what all stores of an engine share. The place where pool threads give requests back, and a
+ * small stock of buffers: touching fresh memory for the first time costs several times what filling
+ * it does, so buffers that nobody else holds any more are used again.
  */
 #include "io/store.h"
 
@@ -109,8 +109,8 @@ tb_io_new(TbLoop *loop, TbPool *pool, const TbIoOptions *options, TbIo **io, TbE
 }
 
 /*
- * Waits for reads of local files that are with pool threads. All stores are closed before; not to be called
- * from a read's done. NULL allowed.
+ * Waits for reads of local files that are with pool threads. All stores are closed before; not to
+ * be called from a read's done. NULL allowed.
  */
 void
 tb_io_free(TbIo *io)

@@ -1,9 +1,10 @@
 /*
- * The life of a request: taken in, queued until there is room, attempted, backed off, handed over. Every
- * wait is a queue place or a loop timer, so that forgetting a request is immediate in every state.
+ * The life of a request: taken in, queued until there is room, attempted, backed off, handed over.
+ * Every wait is a queue place or a loop timer, so that forgetting a request is immediate in every
+ * state.
  *
- * Who waits: io->local and io->remote hold what may not start yet. A request that backs off gives its place
- * in flight to others and comes back at the head of its queue.
+ * Who waits: io->local and io->remote hold what may not start yet. A request that backs off gives
+ * its place in flight to others and comes back at the head of its queue.
  */
 #include "io/store.h"
 

@@ -1,6 +1,6 @@
 /*
- * What all kinds of stores have in common: opening by scheme, closing, listing and writing through the
- * vtable. Reading is in op.c.
+ * What all kinds of stores have in common: opening by scheme, closing, listing and writing through
+ * the vtable. Reading is in op.c.
  */
 #include "io/store.h"
 

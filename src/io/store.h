@@ -1,12 +1,12 @@
 /*
- * Private to the room: what a store is made of. A request of a caller (TbRead) becomes a TbOp, which waits
- * for its turn, is run by the store's vtable once or, when it fails in a way that may pass, several times,
- * and hands its outcome back.
+ * Private to the room: what a store is made of. A request of a caller (TbRead) becomes a TbOp,
+ * which waits for its turn, is run by the store's vtable once or, when it fails in a way that may
+ * pass, several times, and hands its outcome back.
  *
  *   tb_store_read -> queue -> ops->start ... tb_op_finish -> (back-off -> queue)* -> read->done
  *
- * All stores answer alike: a range wholly beyond the end is CHANGED (the object shrank), one that the end
- * cuts is CORRUPT, an object longer than a whole read allows is LIMIT.
+ * All stores answer alike: a range wholly beyond the end is CHANGED (the object shrank), one that
+ * the end cuts is CORRUPT, an object longer than a whole read allows is LIMIT.
  */
 #ifndef TB_IO_STORE_H
 #define TB_IO_STORE_H
@@ -72,7 +72,8 @@ struct TbStoreOps
 	bool		can_write;
 	bool		connects;		/* each request in flight needs a connection */
 
-	/* Begin an attempt: the outcome is cleared before. Ends in tb_op_finish, from the pump and never from inside. */
+	/* Begin an attempt: the outcome is cleared before. Ends in tb_op_finish, from the pump and
+	 * never from inside. */
 	void		(*start) (TbOp *op);
 	/* Stop an attempt: afterwards nothing calls tb_op_finish for it, unless op->busy is set. */
 	void		(*stop) (TbOp *op);
@@ -130,7 +131,8 @@ struct TbIo
 
 /* io.c */
 
-/* An empty buffer with room for cap bytes, reused where one is free. NULL when memory is gone. thread: any. */
+/* An empty buffer with room for cap bytes, reused where one is free. NULL when memory is gone.
+ * thread: any. */
 extern TbBuf *tb_io_buf(TbIo *io, size_t cap);
 /* Run op->task on a pool thread, which ends in tb_io_return. */
 extern void tb_io_submit(TbIo *io, TbOp *op);

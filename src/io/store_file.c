@@ -1,7 +1,8 @@
 /*
- * Objects that are files below a directory. A read opens, looks, reads and looks again: an object that
- * changes under the read is noticed. It runs on a pool thread, or inline where there is none, and touches
- * only its TbOp, so that a canceled read can be left to end by itself. Writing is in file_write.c.
+ * Objects that are files below a directory. A read opens, looks, reads and looks again: an object
+ * that changes under the read is noticed. It runs on a pool thread, or inline where there is none,
+ * and touches only its TbOp, so that a canceled read can be left to end by itself. Writing is in
+ * file_write.c.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1			/* O_PATH */

@@ -12,7 +12,8 @@ typedef struct TbFileStore
 	int			root_fd;		/* owned; O_PATH */
 } TbFileStore;
 
-/* Fill err from an errno, with what paths beneath a directory add to its meaning. Returns the status. */
+/* Fill err from an errno, with what paths beneath a directory add to its meaning. Returns the
+ * status. */
 extern TbStatus tb_file_fail(int code, const char *doing, const char *url, const char *key, TbError *err);
 
 extern TbStatus tb_file_list(TbStore *base, const char *prefix, TbStoreNames *names, TbError *err);

@@ -1,6 +1,7 @@
 /*
- * Objects behind http(s) URLs. A slot is a libcurl handle with what one request needs; slots are kept, so
- * that their connections and buffers are. Each attempt of an op has a slot; redirects stay in it.
+ * Objects behind http(s) URLs. A slot is a libcurl handle with what one request needs; slots are
+ * kept, so that their connections and buffers are. Each attempt of an op has a slot; redirects stay
+ * in it.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1			/* explicit_bzero */

@@ -1,6 +1,6 @@
 /*
- * Objects in memory, for tests: the same answers as the other stores, without files or sockets. A read
- * shares the object's bytes where it wants all of them.
+ * Objects in memory, for tests: the same answers as the other stores, without files or sockets. A
+ * read shares the object's bytes where it wants all of them.
  */
 #include "io/store.h"
 
@@ -118,8 +118,8 @@ mem_close(TbStore *base)
 	tb_free(store);
 }
 
-/* The first segment of what follows prefix, once each: sorted keys bring equal ones together, but "a-b" lies
- * between "a" and "a/c", so that all names so far are looked at. */
+/* The first segment of what follows prefix, once each: sorted keys bring equal ones together, but
+ * "a-b" lies between "a" and "a/c", so that all names so far are looked at. */
 static TbStatus
 add_once(TbStoreNames *names, size_t *room, const char *rest)
 {

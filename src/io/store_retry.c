@@ -1,6 +1,6 @@
 /*
- * The retry layer's rule, pure: whether a failed attempt is made again, and when. What may pass is marked
- * where the error is born (TbError.retryable); how often is decided here alone.
+ * The retry layer's rule, pure: whether a failed attempt is made again, and when. What may pass is
+ * marked where the error is born (TbError.retryable); how often is decided here alone.
  *
  * Delays double from 100 ms to 10 s with jitter, so that many who failed together do not come back
  * together. A server's Retry-After is obeyed, up to a cap.

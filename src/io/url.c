@@ -1,6 +1,6 @@
 /*
- * Which URLs and keys are accepted. The server part of an http URL is taken apart by libcurl's own parser,
- * so that what is checked is what is connected to.
+ * Which URLs and keys are accepted. The server part of an http URL is taken apart by libcurl's own
+ * parser, so that what is checked is what is connected to.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1			/* strcasestr */

@@ -9,18 +9,20 @@
 /* '/'-separated segments, none empty, "." or ".."; at most TB_KEY_MAX_BYTES. errors: INVALID. */
 extern TbStatus tb_key_check(const char *key, TbError *err) TB_MUST_CHECK;
 
-/* http(s) URL without userinfo, query, fragment, control characters or dot segments. owns: *clean, tb_free: no
- * trailing slash, bytes above 127 of the path encoded. errors: INVALID, NOMEM. */
+/* http(s) URL without userinfo, query, fragment, control characters or dot segments. owns: *clean,
+ * tb_free: no trailing slash, bytes above 127 of the path encoded. errors: INVALID, NOMEM. */
 extern TbStatus tb_url_check_http(const char *url, char **clean, TbError *err) TB_MUST_CHECK;
 
 /* The directory that a file:// URL names, decoded. owns: *path, tb_free. errors: INVALID, NOMEM. */
 extern TbStatus tb_url_file_path(const char *url, char **path, TbError *err) TB_MUST_CHECK;
 
-/* base + "/" + key, each byte of key but unreserved ones and '/' encoded once. NULL when memory is gone. */
+/* base + "/" + key, each byte of key but unreserved ones and '/' encoded once. NULL when memory is
+ * gone. */
 extern char *tb_url_append(const char *base, const char *key);
 
-/* Whether an answer from `from` may send us to `location` (relative or not): same host and port, never down
- * to http. owns: *target, tb_free: absolute, without fragment. errors: DENIED, PROTOCOL, NOMEM. */
+/* Whether an answer from `from` may send us to `location` (relative or not): same host and port,
+ * never down to http. owns: *target, tb_free: absolute, without fragment. errors: DENIED, PROTOCOL,
+ * NOMEM. */
 extern TbStatus tb_url_redirect(const char *from, const char *location, char **target, TbError *err) TB_MUST_CHECK;
 
 #endif
