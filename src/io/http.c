@@ -4,12 +4,12 @@
  *   curl: "watch this socket"  -> socket_wanted -> TbWatch     curl: "call me in n ms" -> timer_wanted -> TbTimer
  *   loop: socket or timer ready -> run -> curl_multi_socket_action -> reap -> transfer->done
  *
- * A connection that goes idle stays watched until it says something: curl asks for it again with the next
- * request, and no epoll_ctl is spent between. Each entry into curl that may start its resolver thread has
- * all signals blocked, so that the thread inherits the mask.
+ * A connection that goes idle stays watched until it says something: curl asks for it again with
+ * the next request, and no epoll_ctl is spent between. Each entry into curl that may start its
+ * resolver thread has all signals blocked, so that the thread inherits the mask.
  *
- * Time limits are ours, not curl's: a host that does not pump for a while must not find its transfers
- * expired. The watchdog counts at most two of its own ticks for any pause.
+ * Time limits are ours, not curl's: a host that does not pump for a while must not find its
+ * transfers expired. The watchdog counts at most two of its own ticks for any pause.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1			/* SOCK_CLOEXEC */
@@ -126,9 +126,9 @@ drop_socket(TbHttp *http, Socket *s, bool is_open)
 }
 
 /*
- * curl is done with a socket of ours: for now, where it keeps the connection, or for good, where an attempt
- * to connect was given up. Then it has closed the descriptor already, without close_socket, and its number
- * may be anybody's: it is not touched again.
+ * curl is done with a socket of ours: for now, where it keeps the connection, or for good, where an
+ * attempt to connect was given up. Then it has closed the descriptor already, without close_socket,
+ * and its number may be anybody's: it is not touched again.
  */
 static void
 release_socket(Socket *s, CURL *easy)
@@ -140,7 +140,8 @@ release_socket(Socket *s, CURL *easy)
 		s->proven = kept == s->watch.fd;
 }
 
-/* curl's CURLMOPT_SOCKETFUNCTION. The resolver's pipe comes this way without having been opened by us. */
+/* curl's CURLMOPT_SOCKETFUNCTION. The resolver's pipe comes this way without having been opened by
+ * us. */
 static int
 socket_wanted(CURL *easy, curl_socket_t fd, int what, void *arg, void *per_socket)
 {

@@ -1,6 +1,6 @@
 /*
- * libcurl's multi interface on the engine's loop: transfers are started, stopped and watched here. What is
- * asked and what an answer means is left to store_http.c and http_answer.c.
+ * libcurl's multi interface on the engine's loop: transfers are started, stopped and watched here.
+ * What is asked and what an answer means is left to store_http.c and http_answer.c.
  */
 #ifndef TB_IO_HTTP_H
 #define TB_IO_HTTP_H

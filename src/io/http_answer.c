@@ -7,8 +7,8 @@
  *   404, 410  the object is missing
  *   anything else is an error; what may pass is marked retryable
  *
- * Bytes go straight to their place in op->data. Bodies nobody wants are read up to a cap, because that
- * keeps the connection.
+ * Bytes go straight to their place in op->data. Bodies nobody wants are read up to a cap, because
+ * that keeps the connection.
  */
 #include "io/http_answer.h"
 

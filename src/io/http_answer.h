@@ -1,6 +1,6 @@
 /*
- * The proof of an answer: what a server sends is judged as it comes, against what was asked. Knows the op
- * and the answer's bytes, not the network, so that tests feed it by hand.
+ * The proof of an answer: what a server sends is judged as it comes, against what was asked. Knows
+ * the op and the answer's bytes, not the network, so that tests feed it by hand.
  */
 #ifndef TB_IO_HTTP_ANSWER_H
 #define TB_IO_HTTP_ANSWER_H

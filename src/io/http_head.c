@@ -1,6 +1,6 @@
 /*
- * Header lines. Strict where a value proves something (Content-Range, Content-Length), opaque where it is
- * only compared (ETag, Last-Modified).
+ * Header lines. Strict where a value proves something (Content-Range, Content-Length), opaque where
+ * it is only compared (ETag, Last-Modified).
  */
 #include "io/http_head.h"
 

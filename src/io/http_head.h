@@ -37,11 +37,13 @@ typedef struct TbHttpHead
 } TbHttpHead;
 
 extern void tb_head_reset(TbHttpHead *head);
-/* One line with or without its end. false: more than TB_HEAD_MAX_BYTES in all. now_s: for dates, Unix time. */
+/* One line with or without its end. false: more than TB_HEAD_MAX_BYTES in all. now_s: for dates,
+ * Unix time. */
 extern bool tb_head_line(TbHttpHead *head, const char *line, size_t len, int64_t now_s);
 /* "first-last/total" behind the unit; first <= last < total. */
 extern bool tb_head_parse_range(const char *text, size_t len, uint64_t *first, uint64_t *last, uint64_t *total);
-/* Opaque version text: a strong ETag, else "size-date". size UINT64_MAX: not told. "" where nothing is. */
+/* Opaque version text: a strong ETag, else "size-date". size UINT64_MAX: not told. "" where nothing
+ * is. */
 extern void tb_head_version(const TbHttpHead *head, uint64_t size, char version[96]);
 /* A strong ETag that is safe to send back. */
 extern bool tb_head_is_strong(const char *version);
