@@ -29,6 +29,8 @@ typedef struct TbEngineOptions
 	size_t		chunk_cache_bytes;	/* decoded chunks that regions share; 0: default 64 MiB */
 	size_t		index_cache_bytes;	/* shard indexes; 0: default 64 MiB */
 	int			metadata_max_age_ms;	/* metadata is asked for again after this; 0: 60000 */
+	int			chunk_max_age_ms;	/* shared chunks that are objects of their own (their version is
+									 * not looked at again): 0: as metadata */
 } TbEngineOptions;
 
 extern TbStatus tb_engine_new(const TbEngineOptions *options, TbEngine **engine,

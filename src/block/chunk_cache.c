@@ -33,6 +33,8 @@ tb_chunk_is_shared(const TbFetch *fetch, const uint64_t *index)
 	const TbArrayMeta *meta = fetch->meta;
 	TbOverlap	overlap;
 
+	if (fetch->share_all)
+		return true;
 	tb_overlap_of(&fetch->region, meta->chunk, index, &overlap);
 	for (int d = 0; d < meta->ndim; d++)
 	{
@@ -75,7 +77,8 @@ tb_chunk_get(TbFetch *fetch, uint32_t number, TbLoad **load, bool *began, TbErro
 		spec.object = fetch->key;
 	}
 	spec.cost = tb_chain_decoded_bytes(fetch->chain);
-	spec.max_age_ns = fetch->engine->max_age_ns;
+	spec.max_age_ns = part->object == NULL && !fetch->share_all ? fetch->engine->chunk_max_age_ns
+		: fetch->engine->max_age_ns;
 	spec.shard_bytes = UINT64_MAX;
 	return tb_load_get(&spec, load, began, err);
 }
@@ -122,6 +125,8 @@ tb_chunk_decoded(TbLoad *load, const TbChain *chain, const uint8_t **bytes, TbEr
 			tb_buf_unref(load->bytes);
 			load->bytes = NULL;
 		}
+		else
+			__atomic_store_n(&load->damaged, true, __ATOMIC_RELAXED);
 		pthread_cond_broadcast(&engine->decoded);
 	}
 	buf = load->decoded;

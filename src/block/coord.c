@@ -106,7 +106,7 @@ static bool
 bound_at(const TbCoord *coord, TbDtype dtype, const uint8_t *at, Bound *bound, bool *fits)
 {
 	bool		is_float = tb_dtype_is_float(dtype);
-	double		number = is_float || coord->kind == TB_COORD_FLOAT ? tb_element_double(dtype, at) : 0;
+	double number = is_float || coord->kind == TB_COORD_FLOAT ? tb_element_double(dtype, at) : 0;
 	int64_t		integer = 0;
 
 	*fits = true;

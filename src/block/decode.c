@@ -62,8 +62,13 @@ chunk_elements(Decoding *decoding, const TbPart *part, const uint8_t **elements,
 	TbStatus	status;
 
 	if (tb_chain_is_identity(fetch->chain))
-		return check_plain(fetch, part->load != NULL ? part->load->bytes : part->bytes, elements,
+	{
+		status = check_plain(fetch, part->load != NULL ? part->load->bytes : part->bytes, elements,
 						   err);
+		if (status != TB_OK && part->load != NULL)
+			__atomic_store_n(&part->load->damaged, true, __ATOMIC_RELAXED);
+		return status;
+	}
 	if (part->load != NULL)
 		return tb_chunk_decoded(part->load, fetch->chain, elements, err);
 	if (decoding->buf == NULL)

@@ -39,6 +39,8 @@ tb_engine_new(const TbEngineOptions *options, TbEngine **out, TbError *err)
 	pthread_mutex_init(&engine->mu, NULL);
 	pthread_cond_init(&engine->decoded, NULL);
 	engine->max_age_ns = age_ms * 1000000;
+	engine->chunk_max_age_ns = options->chunk_max_age_ms > 0
+		? (int64_t) options->chunk_max_age_ms * 1000000 : engine->max_age_ns;
 	tb_lru_init(&engine->docs, DOC_CACHE, tb_load_destroy);
 	tb_lru_init(&engine->indexes,
 				options->index_cache_bytes > 0 ? options->index_cache_bytes : DEFAULT_INDEX_CACHE,

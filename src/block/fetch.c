@@ -75,8 +75,13 @@ prepare(TbFetch *fetch, TbError *err)
 	return TB_OK;
 }
 
+typedef enum OpenKind
+{
+	OPEN_READ, OPEN_SHARED, OPEN_LOCATE
+} OpenKind;
+
 static TbStatus
-open_fetch(TbArray *array, const TbRegion *region, bool locate_only, TbFetch **out, TbError *err)
+open_fetch(TbArray *array, const TbRegion *region, OpenKind kind, TbFetch **out, TbError *err)
 {
 	TbStatus	status = tb_array_poll(array, err);
 	TbFetch    *fetch;
@@ -96,7 +101,8 @@ open_fetch(TbArray *array, const TbRegion *region, bool locate_only, TbFetch **o
 	fetch->engine = array->source->engine;
 	fetch->store = array->source->store;
 	fetch->region = *region;
-	fetch->locate_only = locate_only;
+	fetch->locate_only = kind == OPEN_LOCATE;
+	fetch->share_all = kind == OPEN_SHARED;
 	fetch->first_placed = fetch->last_placed = TB_NO_PART;
 	fetch->status = TB_AGAIN;
 	tb_error_clear(&fetch->error);
@@ -114,13 +120,19 @@ open_fetch(TbArray *array, const TbRegion *region, bool locate_only, TbFetch **o
 TbStatus
 tb_fetch_open(TbArray *array, const TbRegion *region, TbFetch **fetch, TbError *err)
 {
-	return open_fetch(array, region, false, fetch, err);
+	return open_fetch(array, region, OPEN_READ, fetch, err);
 }
 
 TbStatus
 tb_fetch_locate(TbArray *array, const TbRegion *region, TbFetch **fetch, TbError *err)
 {
-	return open_fetch(array, region, true, fetch, err);
+	return open_fetch(array, region, OPEN_LOCATE, fetch, err);
+}
+
+TbStatus
+tb_fetch_open_shared(TbArray *array, const TbRegion *region, TbFetch **fetch, TbError *err)
+{
+	return open_fetch(array, region, OPEN_SHARED, fetch, err);
 }
 
 TbStatus

@@ -89,6 +89,7 @@ struct TbFetch
 	TbStore    *store;
 	TbRegion	region;
 	bool		locate_only;
+	bool		share_all;		/* also whole chunks are shared */
 	TbBox		chunks;			/* innermost chunks touched; number = part */
 	TbBox		objects;		/* stored objects touched (the same where not sharded) */
 

@@ -123,7 +123,7 @@ begin_read(TbSeek *seek, TbCoord *coord, TbError *err)
 			return tb_fail(err, TB_E_NOMEM, "out of memory");
 	}
 	seek->stage = TB_SEEK_READ;
-	return tb_fetch_open(seek->array, &whole, &seek->fetch, err);
+	return tb_fetch_open_shared(seek->array, &whole, &seek->fetch, err);
 }
 
 /* Statuses that say: this array has no bounds to offer. */

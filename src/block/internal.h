@@ -16,6 +16,7 @@ struct TbEngine
 	TbPool	   *pool;			/* owned */
 	TbIo	   *io;				/* owned */
 	int64_t		max_age_ns;
+	int64_t		chunk_max_age_ns;
 	uint64_t	next_id;		/* of sources and arrays: names in the caches */
 	TbLru		docs;			/* metadata documents */
 	TbLru		indexes;		/* shard indexes */
@@ -119,6 +120,11 @@ struct TbArray
 };
 
 extern void tb_array_core_destroy(TbLruNode *node);
+
+/* ---- fetches, fetch.c ---- */
+/* As tb_fetch_open, but every chunk is one that others will want too: coordinates. */
+extern TbStatus tb_fetch_open_shared(TbArray *array, const TbRegion *region, TbFetch **fetch,
+									 TbError *err) TB_MUST_CHECK;
 
 /* ---- region arithmetic, region.c ---- */
 /* A box of cells of a regular grid. */

@@ -94,12 +94,30 @@ settle(TbLoad *load)
 	}
 }
 
+/* A damaged index may have been damaged on its way: ask once more before saying that it is. */
+static bool
+read_again(TbLoad *load)
+{
+	if (load->level == NULL || load->again || load->status != TB_E_CORRUPT || load->bytes == NULL)
+		return false;
+	load->again = true;
+	tb_buf_unref(load->bytes);
+	load->bytes = NULL;
+	tb_free(load->error);
+	load->error = NULL;
+	load->status = TB_AGAIN;
+	tb_store_read(load->store, load->read);
+	return true;
+}
+
 static void
 read_done(TbRead *read)
 {
 	TbLoad	   *load = read->arg;
 
 	settle(load);
+	if (read_again(load))
+		return;
 	free_flight(load);
 	if (load->node.cost == sizeof(*load))
 		tb_lru_set_cost(load->cache, &load->node, sizeof(*load) + load->n_bytes);
@@ -123,6 +141,8 @@ fresh_enough(const TbLoad *load, const TbLoadSpec *spec)
 
 	if (load->status == TB_AGAIN)
 		return true;
+	if (__atomic_load_n(&load->damaged, __ATOMIC_RELAXED))
+		return false;
 	age = tb_now_ns() - load->loaded_ns;
 	return age < (load->missing ? spec->missing_age_ns : spec->max_age_ns);
 }

@@ -49,11 +49,13 @@ struct TbLoad
 	char	   *pinned;			/* owned; NULL or the version asked for */
 	const TbShardLevel *level;	/* borrowed from the waiters' array; NULL: no shard index */
 	uint64_t	shard_bytes;
+	bool		again;			/* a shard index was read twice, as the first was damaged */
 	TbWaiter   *waiters;
 
 	/* decoded chunk: guarded by the engine's mutex */
 	TbDecodeState decode_state;
 	TbBuf	   *decoded;		/* owned */
+	bool		damaged;		/* atomic: could not be decoded, the next user asks for it again */
 };
 
 typedef struct TbLoadSpec

@@ -325,6 +325,9 @@ bad_chunks(void **state)
 				.seed = 5};
 	TbTreatment plain = {.raw = true, .cast = TB_NONE};
 	TbRegion	row = {.ndim = 2, .count = {4, 16}};
+	TbRegion	part = {.ndim = 2, .start = {0, 9}, .count = {2, 2}};
+	TbRegion	left = {.ndim = 2, .start = {8, 0}, .count = {8, 8}};
+	uint64_t	requests;
 	TbRegion	outside = {.ndim = 2, .start = {1, 1}, .count = {16, 1}};
 	int32_t		got[256];
 	TbSource   *source;
@@ -343,6 +346,14 @@ bad_chunks(void **state)
 	assert_non_null(strstr(error.detail, "chunk [0, 2]"));
 	assert_non_null(strstr(error.detail, "zstd"));
 	tb_fetch_free(fetch);
+	/* a shared one that was damaged is asked for again, and may be repaired by then */
+	fetch = fetch_open(engine, array, &part);
+	assert_int_equal(tb_fetch_decode(fetch, plain, got, 2 * 2 * 4, &error), TB_E_CORRUPT);
+	tb_fetch_free(fetch);
+	sample_build(&s, tb_source_store(source));
+	fetch = fetch_open(engine, array, &part);
+	check_fetch(&s, fetch, &part);
+	tb_fetch_free(fetch);
 	assert_int_equal(tb_fetch_open(array, &outside, &fetch, &error), TB_E_RANGE);
 	row.ndim = 1;
 	assert_int_equal(tb_fetch_open(array, &row, &fetch, &error), TB_E_INVALID);
@@ -358,11 +369,14 @@ bad_chunks(void **state)
 	memset(got, 7, sizeof(got));
 	put_bytes(tb_source_store(source), "a/b/c/1/0", got, 200);
 	array = array_open(engine, source, "a/b");
-	assert_int_equal(tb_fetch_open(array, &everything, &fetch, &error), TB_OK);
+	requests = tb_store_counters(tb_source_store(source)).requests;
+	assert_int_equal(tb_fetch_open(array, &left, &fetch, &error), TB_OK);
 	WAIT(engine, status, tb_fetch_poll(fetch, &error));
 	assert_int_equal(status, TB_E_CORRUPT);
 	assert_non_null(strstr(error.detail, "a/b/c/1/0"));
 	tb_fetch_free(fetch);
+	/* asked for once more before it is called damaged */
+	assert_int_equal(tb_store_counters(tb_source_store(source)).requests - requests, 2);
 	put_bytes(tb_source_store(source), "a/b/c/1/0", got, 3);
 	assert_int_equal(tb_fetch_open(array, &everything, &fetch, &error), TB_OK);
 	WAIT(engine, status, tb_fetch_poll(fetch, &error));
