@@ -24,7 +24,7 @@ quarter_of_memory(void)
 TbStatus
 tb_hub_new(const TbHubOptions *options, TbHub **hub, TbError *err)
 {
-	TbEngineOptions engine = {.threads = options->threads};
+	TbEngineOptions engine = {.threads = options->threads, .io = options->io};
 	int			patience_ms = options->patience_ms > 0 ? options->patience_ms : DEFAULT_PATIENCE_MS;
 	TbHub	   *h = tb_calloc(1, sizeof(*h));
 	TbStatus	status;

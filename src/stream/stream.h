@@ -26,6 +26,7 @@ extern TbStatus tb_wire_flush(TbWire *wire, TbError *err) TB_MUST_CHECK;
 /* Next whole frame: OK with *doc (caller's) and *fd (-1: none; caller's), AGAIN, LOST at end of file, PROTOCOL. */
 extern TbStatus tb_wire_receive(TbWire *wire, TbJson **doc, int *fd, TbError *err) TB_MUST_CHECK;
 extern bool tb_wire_wants_write(const TbWire *wire);
+extern void tb_wire_limit(TbWire *wire, size_t bytes);	/* frames longer than this are PROTOCOL; at most the maximum */
 
 /* A TbError as a JSON object and back: how errors cross the socket. */
 extern TbStatus tb_error_to_json(const TbError *error, TbBuf *out) TB_MUST_CHECK;

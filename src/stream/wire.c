@@ -30,6 +30,7 @@ typedef struct Outgoing
 struct TbWire
 {
 	int			socket;			/* owned */
+	size_t		limit;			/* of incoming frames */
 
 	Outgoing   *out;			/* owned list */
 	Outgoing   *out_tail;
@@ -68,6 +69,7 @@ tb_wire_new(int socket, TbWire **wire, TbError *err)
 		return tb_fail(err, TB_E_NOMEM, "out of memory");
 	}
 	w->socket = socket;
+	w->limit = TB_WIRE_MAX_FRAME;
 	*wire = w;
 	return TB_OK;
 }
@@ -111,6 +113,12 @@ bool
 tb_wire_wants_write(const TbWire *wire)
 {
 	return wire->out != NULL;
+}
+
+void
+tb_wire_limit(TbWire *wire, size_t bytes)
+{
+	wire->limit = bytes < TB_WIRE_MAX_FRAME ? bytes : TB_WIRE_MAX_FRAME;
 }
 
 TbStatus
@@ -354,7 +362,7 @@ tb_wire_receive(TbWire *wire, TbJson **doc, int *fd, TbError *err)
 		{
 			for (int i = 0; i < 4; i++)
 				len |= (size_t) wire->in[i] << 8 * i;
-			if (len > TB_WIRE_MAX_FRAME)
+			if (len > wire->limit)
 				return bad_frame(err, "too long");
 			if (wire->in_len - 4 >= len)
 				return take_frame(wire, len, doc, fd, err);
