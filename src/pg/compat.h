@@ -44,6 +44,16 @@
 #define tbpg_plan_user(scan, rte) ((scan)->checkAsUser)
 #endif
 
+/* 16: permissions beside the range table. 18: which relations were not pruned. */
+#if PG_VERSION_NUM >= 180000
+#define tbpg_init_range_table(estate, stmt) \
+	ExecInitRangeTable(estate, (stmt)->rtable, (stmt)->permInfos, bms_copy((stmt)->unprunableRelids))
+#elif PG_VERSION_NUM >= 160000
+#define tbpg_init_range_table(estate, stmt) ExecInitRangeTable(estate, (stmt)->rtable, (stmt)->permInfos)
+#else
+#define tbpg_init_range_table(estate, stmt) ExecInitRangeTable(estate, (stmt)->rtable)
+#endif
+
 /* 17: create_foreignscan_path takes the restriction clauses of a join. 18: disabled nodes. */
 #if PG_VERSION_NUM >= 180000
 #define tbpg_foreignscan_path(root, rel, rows, startup, total, pathkeys, outer, extra) \
@@ -61,6 +71,25 @@
 #define tbpg_tuplesort_getdatum(sort, value, isnull) tuplesort_getdatum(sort, true, value, isnull, NULL)
 #else
 #define tbpg_tuplesort_getdatum(sort, value, isnull) tuplesort_getdatum(sort, true, true, value, isnull, NULL)
+#endif
+
+/* 18: EXPLAIN's headers came apart, path keys have a comparison type, the attribute has another name. */
+#if PG_VERSION_NUM >= 180000
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
+#define tbpg_pathkey_descending(key) ((key)->pk_cmptype == COMPARE_GT)
+#define pg_attribute_noreturn() __attribute__((noreturn))
+#define tbpg_op_meanings(opno) get_op_index_interpretation(opno)
+#define tbpg_op_compare(meaning) ((int) (meaning)->cmptype)
+#define TBPG_COMPARE_NE COMPARE_NE
+#define TbpgOpMeaning OpIndexInterpretation
+#else
+#define tbpg_op_meanings(opno) get_op_btree_interpretation(opno)
+#define tbpg_op_compare(meaning) ((meaning)->strategy)
+#define TBPG_COMPARE_NE ROWCOMPARE_NE
+#define TbpgOpMeaning OpBtreeInterpretation
+#include "commands/explain.h"
+#define tbpg_pathkey_descending(key) ((key)->pk_strategy == BTGreaterStrategyNumber)
 #endif
 
 /* 17: WaitEventSets belong to resource owners. A persistent one names none. */

@@ -4,7 +4,6 @@
  */
 #include "postgres.h"
 
-#include "commands/explain.h"
 #include "lib/stringinfo.h"
 
 #include "pg/compat.h"

@@ -4,7 +4,6 @@
 
 #include "postgres.h"
 
-#include "commands/explain.h"
 #include "foreign/fdwapi.h"
 
 #include "pg/qual.h"

@@ -188,7 +188,7 @@ walk_scan(Estimate *estimate, ForeignScan *plan, const RangeTblEntry *rte, EStat
 	Oid			user = tbpg_plan_user(plan, rte);
 	TbpgTable  *table = tbpg_table(rte->relid, OidIsValid(user) ? user : GetUserId());
 	List	   *reads = list_nth(plan->fdw_private, TBPG_PRIVATE_READ);
-	PlanState  *parent = makeNode(PlanState);
+	PlanState  *parent = &makeNode(ForeignScanState)->ss.ps;
 	TbpgQual   *qual;
 	TbPred	   *pred;
 	TbScanSpec	spec = {.unindexed = TB_UNINDEXED_ERROR};
@@ -281,7 +281,7 @@ tensorbank_estimate(PG_FUNCTION_ARGS)
 	tbpg_check_permissions(stmt);
 	estate = CreateExecutorState();
 	estate->es_param_list_info = estimate.params;
-	ExecInitRangeTable(estate, stmt->rtable);
+	tbpg_init_range_table(estate, stmt);
 	walk_plan(&estimate, stmt->planTree, stmt, estate);
 	foreach(lc, stmt->subplans)
 		walk_plan(&estimate, lfirst(lc), stmt, estate);

@@ -6,6 +6,7 @@
  */
 #include "postgres.h"
 
+#include "access/stratnum.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/pathnodes.h"
@@ -76,7 +77,7 @@ block_pathkeys(PlannerInfo *root, RelOptInfo *rel, const TbpgTable *table, bool 
 		if (IsA(var, Var) && var->varno == (int) rel->relid && var->varattno > 0 &&
 			var->varattno <= table->natts && table->column[var->varattno - 1].role == TBPG_BLOCK)
 		{
-			*descending = key->pk_strategy == BTGreaterStrategyNumber;
+			*descending = tbpg_pathkey_descending(key);
 			/* block numbers are unique and never null: any further keys hold by themselves */
 			return root->query_pathkeys;
 		}

@@ -218,23 +218,23 @@ static Clause *parse_clause(Expr *expr, Context *context);
 static bool
 compare_of(Oid opno, TbCompare *compare)
 {
-	List	   *meanings = get_op_btree_interpretation(opno);
+	List	   *meanings = tbpg_op_meanings(opno);
 	ListCell   *lc;
 	static const TbCompare by_strategy[] = {
 		[BTLessStrategyNumber] = TB_LT, [BTLessEqualStrategyNumber] = TB_LE, [BTEqualStrategyNumber] = TB_EQ,
-		[BTGreaterEqualStrategyNumber] = TB_GE, [BTGreaterStrategyNumber] = TB_GT, [ROWCOMPARE_NE] = TB_NE
+		[BTGreaterEqualStrategyNumber] = TB_GE, [BTGreaterStrategyNumber] = TB_GT, [TBPG_COMPARE_NE] = TB_NE
 	};
 
 	foreach(lc, meanings)
 	{
-		OpBtreeInterpretation *meaning = lfirst(lc);
+		TbpgOpMeaning *meaning = lfirst(lc);
 
 		if (!tbpg_const_type(meaning->oplefttype) || !tbpg_const_type(meaning->oprighttype))
 			continue;
 		/* an operator class of somebody's own may sort in any way */
 		if (opno >= FirstGenbkiObjectId)
 			return false;
-		*compare = by_strategy[meaning->strategy];
+		*compare = by_strategy[tbpg_op_compare(meaning)];
 		return true;
 	}
 	return false;

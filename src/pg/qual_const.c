@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "catalog/pg_type.h"
+#include "common/int.h"
 #include "fmgr.h"
 #include "utils/date.h"
 #include "utils/builtins.h"

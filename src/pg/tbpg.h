@@ -12,6 +12,7 @@
 #include "utils/palloc.h"
 #include "utils/relcache.h"
 
+#include "pg/compat.h"
 #include "tb.h"
 
 /* ---- guc.c ---- */
