@@ -52,24 +52,24 @@ SELECT count(DISTINCT r), count(*) FROM (VALUES ('refs.weather.t[0:1,0:2,0:2] fl
 SELECT r FROM (VALUES ('refs.weather.t[0:1,0:2,0:3] float32'::tensor_ref), ('refs.weather.t[0:1,0:2,0:2] float32')) v (r) ORDER BY r;
 
 -- values: as xarray gives them, raw, cast
-SELECT read('refs.weather.t[0:2,0:2,2:5] float32');
-SELECT read('refs.weather.packed[0:1,0:2,0:3] float64');
+SELECT read('refs.weather.t[0:2,0:2,2:5] float32'::tensor_ref);
+SELECT read('refs.weather.packed[0:1,0:2,0:3] float64'::tensor_ref);
 SELECT read(raw('refs.weather.packed[0:1,0:2,0:3] float64'));
 SELECT read(as_type('refs.weather.packed[1:2,0:1,0:3] float64', 'float32')) AS cast, read(as_type(raw('refs.weather.packed[1:2,0:1,0:3] float64'), 'int64')) AS raw_cast;
-SELECT stats(read('refs.weather.packed[3:4,4:8,5:10] float64')) AS never_written;
-SELECT read('refs.weather.label[3:4,3:6,4:7] uint8');
-SELECT read('refs.odd_x.v[0:3] int64'), read('refs.odd_z.w[0:2] uint64');
+SELECT stats(read('refs.weather.packed[3:4,4:8,5:10] float64'::tensor_ref)) AS never_written;
+SELECT read('refs.weather.label[3:4,3:6,4:7] uint8'::tensor_ref);
+SELECT read('refs.odd_x.v[0:3] int64'::tensor_ref), read('refs.odd_z.w[0:2] uint64'::tensor_ref);
 SELECT stats(read(ref('refs.weather', 't')));
-SELECT shape(read('refs.weather.t[0:0,0:2,0:2] float32'));
+SELECT shape(read('refs.weather.t[0:0,0:2,0:2] float32'::tensor_ref));
 SELECT count(*), sum(element(read(crop(ref('refs.weather', 't'), ARRAY[k, 7, 9], '{1,1,1}')), 0, 0, 0)) FROM generate_series(0, 3) k;
 SELECT read(as_type('refs.weather.t[1:2,0:1,0:2] float32', 'int8'));
 SELECT as_type(ref('refs.weather', 't'), 'complex64');
 SELECT read(NULL::tensor_ref), ref(NULL, 't'), region(NULL::tensor_ref, 'time', 1);
 
 -- refs that do not fit their array
-SELECT read('refs.weather.t[0:5,0:2,0:2] float32');
-SELECT read('refs.weather.t[0:1,0:2] float32');
-SELECT read('refs.weather.t[0:1,0:2,0:2] float64');
+SELECT read('refs.weather.t[0:5,0:2,0:2] float32'::tensor_ref);
+SELECT read('refs.weather.t[0:1,0:2] float32'::tensor_ref);
+SELECT read('refs.weather.t[0:1,0:2,0:2] float64'::tensor_ref);
 
 -- crop: relative, outside NULL
 SELECT crop('refs.weather.t[1:3,2:6,0:10] float32', '{1,1,5}', '{1,2,5}');
@@ -158,8 +158,8 @@ RESET ROLE;
 GRANT SELECT (t) ON refs.weather TO ref_reader;
 SET ROLE ref_reader;
 SELECT shape(read(t)) FROM refs.stored;
-SELECT shape(read('refs.weather.t[0:1,0:2,0:2] float32'));
-SELECT read('refs.weather.label[0:1,0:2,0:2] uint8');
+SELECT shape(read('refs.weather.t[0:1,0:2,0:2] float32'::tensor_ref));
+SELECT read('refs.weather.label[0:1,0:2,0:2] uint8'::tensor_ref);
 RESET ROLE;
 
 -- the table goes, the ref stays, reading says so

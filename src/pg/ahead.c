@@ -1,10 +1,12 @@
 /*
- * Reading ahead: a scan begins to fetch what read() above it will ask for, read() finds the fetch here.
+ * Reading ahead: a scan begins to fetch what read() above it will ask for, read() finds the fetch
+ * here.
  *
- * The registry belongs to the transaction and is keyed by table, column, region and the user whose rights
- * count; the treatment of values does not matter, since encoded bytes are fetched. A fetch leaves it when
- * it is taken, when the scan that began it ends, when the subtransaction that began it is rolled back, and
- * with the transaction. The sum of decoded sizes stays under tensorbank.read_ahead.
+ * The registry belongs to the transaction and is keyed by table, column, region and the user whose
+ * rights count; the treatment of values does not matter, since encoded bytes are fetched. A fetch
+ * leaves it when it is taken, when the scan that began it ends, when the subtransaction that began
+ * it is rolled back, and with the transaction. The sum of decoded sizes stays under
+ * tensorbank.read_ahead.
  */
 #include "postgres.h"
 
@@ -120,7 +122,8 @@ open_registry(void)
 		RegisterSubXactCallback(at_subtransaction_end, NULL);
 		registered = true;
 	}
-	registry = hash_create("tensorbank reading ahead", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	registry = hash_create("tensorbank reading ahead", 64, &ctl,
+						   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	bytes_ahead = 0;
 }
 
@@ -165,7 +168,8 @@ tbpg_ahead_begin_for(const void *scan, const TbpgRef *ref, TbArray *array, const
 	entry = hash_search(registry, &key, HASH_ENTER, &found);
 	if (found)
 		return true;
-	/* an entry without a fetch must not stay: nothing that could raise comes before it is filled or gone */
+	/* an entry without a fetch must not stay: nothing that could raise comes before it is filled or
+	 * gone */
 	if (tb_fetch_open(array, region, &fetch, &err) != TB_OK)
 	{
 		/* read() will meet the same trouble and say so */

@@ -1,10 +1,10 @@
 /*
  * Coordinate values to runs of indexes, for region(), shift() and align().
  *
- * A selection is a closed interval in the coordinate's own type: doubles (rounded to single precision where the
- * file stores that, so that 30.1 finds the 30.1 of the file), or int64. Ascending and descending coordinates are searched by
- * bisection, others from end to end. Which of the two a coordinate is takes a look at every value, so it is
- * kept for the grids used last.
+ * A selection is a closed interval in the coordinate's own type: doubles (rounded to single
+ * precision where the file stores that, so that 30.1 finds the 30.1 of the file), or int64.
+ * Ascending and descending coordinates are searched by bisection, others from end to end. Which of
+ * the two a coordinate is takes a look at every value, so it is kept for the grids used last.
  */
 #include "postgres.h"
 
@@ -75,7 +75,8 @@ narrow_integers(TbpgSpan *span, bool lower, double bound, bool inclusive)
 }
 
 void
-tbpg_span_from_double(TbpgSpan *span, const TbCoord *coord, bool lower, double bound, bool inclusive)
+tbpg_span_from_double(TbpgSpan *span, const TbCoord *coord, bool lower, double bound,
+					  bool inclusive)
 {
 	/* PostgreSQL's order: NaN above everything, and no coordinate value is NaN */
 	if (isnan(bound))
@@ -187,7 +188,8 @@ direction_of(TbGrid *grid, int axis)
 
 /* ---- finding ---- */
 
-/* First index of a sorted coordinate that is at or past the near edge (past == false), or past the far edge. */
+/* First index of a sorted coordinate that is at or past the near edge (past == false), or past the
+ * far edge. */
 static uint64_t
 bisect(const TbCoord *coord, uint64_t n, const TbpgSpan *span, int sign, bool past)
 {
@@ -211,7 +213,8 @@ bisect(const TbCoord *coord, uint64_t n, const TbpgSpan *span, int sign, bool pa
 }
 
 static TbpgMatch
-find_anywhere(const TbCoord *coord, uint64_t n, const TbpgSpan *span, uint64_t *first, uint64_t *count)
+find_anywhere(const TbCoord *coord, uint64_t n, const TbpgSpan *span, uint64_t *first,
+			  uint64_t *count)
 {
 	*count = 0;
 	for (uint64_t i = 0; i < n; i++)

@@ -1,6 +1,6 @@
 /*
- * location(ref): where the bytes of a region lie in the store, one row a chunk. Of sharded arrays the shard
- * indexes are read, of others nothing.
+ * location(ref): where the bytes of a region lie in the store, one row a chunk. Of sharded arrays
+ * the shard indexes are read, of others nothing.
  */
 #include "postgres.h"
 
@@ -31,7 +31,8 @@ put_place(ReturnSetInfo *rsinfo, const TbpgResolved *resolved, const TbPlace *pl
 	bool		nulls[COLUMNS] = {false};
 
 	values[0] = PointerGetDatum(tbpg_extents_array(resolved->region.ndim, place->chunk));
-	values[1] = CStringGetTextDatum(psprintf("%s%s%s", url, len > 0 && url[len - 1] == '/' ? "" : "/", place->key));
+	values[1] = CStringGetTextDatum(
+		psprintf("%s%s%s", url, len > 0 && url[len - 1] == '/' ? "" : "/", place->key));
 	values[2] = Int64GetDatum(whole ? 0 : (int64) place->offset);
 	values[3] = Int64GetDatum((int64) place->length);
 	nulls[3] = whole;
@@ -46,8 +47,10 @@ tensorbank_location(PG_FUNCTION_ARGS)
 {
 	const TbpgRef *ref = PG_GETARG_TBREF(0);
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "tensorbank location", ALLOCSET_SMALL_SIZES);
-	MemoryContext row = AllocSetContextCreate(context, "tensorbank location row", ALLOCSET_SMALL_SIZES);
+	MemoryContext context =
+		AllocSetContextCreate(CurrentMemoryContext, "tensorbank location", ALLOCSET_SMALL_SIZES);
+	MemoryContext row =
+		AllocSetContextCreate(context, "tensorbank location row", ALLOCSET_SMALL_SIZES);
 	MemoryContext old;
 	TbpgResolved resolved;
 	TbFetch    *fetch;

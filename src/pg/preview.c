@@ -1,6 +1,7 @@
 /*
- * preview(tensor): a small picture in characters for psql. The last two axes are shown (of the others the
- * first index), a cell of the picture is the mean of the elements under it, and the last line tells the range.
+ * preview(tensor): a small picture in characters for psql. The last two axes are shown (of the
+ * others the first index), a cell of the picture is the mean of the elements under it, and the last
+ * line tells the range.
  */
 #include "postgres.h"
 
@@ -49,7 +50,8 @@ cell_mean(const TbpgTensor *tensor, Picture *picture, int row, int column)
 	for (uint64_t y = top; y < bottom; y++)
 		for (uint64_t x = left; x < right; x++)
 		{
-			double		value = tb_element_double(tensor->npy.dtype, tensor->data + (y * picture->width + x) * bytes);
+			double value = tb_element_double(tensor->npy.dtype,
+											 tensor->data + (y * picture->width + x) * bytes);
 
 			if (isnan(value))
 			{
@@ -113,7 +115,8 @@ tensorbank_preview(PG_FUNCTION_ARGS)
 		for (int column = 0; column < picture->columns; column++)
 			appendStringInfoSpaces(&out, times);
 		for (int column = 0; column < picture->columns * times; column++)
-			out.data[out.len - picture->columns * times + column] = shade(picture, picture->cell[row][column / times]);
+			out.data[out.len - picture->columns * times + column] =
+				shade(picture, picture->cell[row][column / times]);
 		appendStringInfoChar(&out, '\n');
 	}
 	appendStringInfo(&out, "%s[", tb_dtype_name(tensor.npy.dtype));
@@ -121,7 +124,8 @@ tensorbank_preview(PG_FUNCTION_ARGS)
 		appendStringInfo(&out, d > 0 ? ",%llu" : "%llu", (unsigned long long) tensor.npy.shape[d]);
 	appendStringInfoChar(&out, ']');
 	if (picture->finite > 0)
-		appendStringInfo(&out, "  %c = %.6g, %c = %.6g", shades[0], picture->min, shades[N_SHADES - 1], picture->max);
+		appendStringInfo(&out, "  %c = %.6g, %c = %.6g", shades[0], picture->min,
+						 shades[N_SHADES - 1], picture->max);
 	if (picture->nan > 0)
 		appendStringInfo(&out, ", blank = NaN (%llu)", (unsigned long long) picture->nan);
 	PG_RETURN_TEXT_P(cstring_to_text_with_len(out.data, out.len));

@@ -1,9 +1,10 @@
 /*
  * read(tensor_ref) -> tensor: the one way from a ref to values in SQL.
  *
- * Rights, then the fetch that a scan began or a fresh one, then waiting until every byte is here and proved,
- * then decoding straight into the result. Until that last step no byte of an operation in flight points into
- * the server's memory. The fetch hangs on a context of its own, so an error anywhere frees it.
+ * Rights, then the fetch that a scan began or a fresh one, then waiting until every byte is here
+ * and proved, then decoding straight into the result. Until that last step no byte of an operation
+ * in flight points into the server's memory. The fetch hangs on a context of its own, so an error
+ * anywhere frees it.
  */
 #include "postgres.h"
 
@@ -43,8 +44,8 @@ fetch_bytes(const TbpgRef *ref, const TbpgResolved *resolved)
 }
 
 /*
- * The data of a tensor starts four bytes behind a multiple of eight, where the decoders may not store
- * eight-byte elements: those are decoded four bytes further on and moved down.
+ * The data of a tensor starts four bytes behind a multiple of eight, where the decoders may not
+ * store eight-byte elements: those are decoded four bytes further on and moved down.
  */
 static size_t
 spare_bytes(TbDtype dtype)
@@ -83,8 +84,8 @@ tensorbank_read(PG_FUNCTION_ARGS)
 	tbpg_ref_resolve(ref, &resolved);
 	MemoryContextSwitchTo(caller);
 	/* before the first request: what is too large is refused without reading it */
-	value = tbpg_tensor_new(resolved.dtype, resolved.region.ndim, resolved.region.count, spare_bytes(resolved.dtype),
-							&data);
+	value = tbpg_tensor_new(resolved.dtype, resolved.region.ndim, resolved.region.count,
+							spare_bytes(resolved.dtype), &data);
 	MemoryContextSwitchTo(context);
 	error_context_stack = &callback;
 	read_into(ref, &resolved, value, data);

@@ -1,11 +1,12 @@
 /*
- * The type tensor_ref: a lazy rectangular region of an array, named by table and column. Here: making,
- * stamping and resolving refs, and comparing them; text form: ref_text.c, functions: ref_func.c.
+ * The type tensor_ref: a lazy rectangular region of an array, named by table and column. Here:
+ * making, stamping and resolving refs, and comparing them; text form: ref_text.c, functions:
+ * ref_func.c.
  *
- * Rights. Whoever uses a ref needs SELECT on its column. A foreign scan stamps the refs it makes with the
- * user it runs as, so that a view can filter rows for users who may not read the table: within the same
- * statement of the same session (leader and parallel workers) the stamped user's rights count. Text and
- * everything that reaches beyond the row carries no stamp.
+ * Rights. Whoever uses a ref needs SELECT on its column. A foreign scan stamps the refs it makes
+ * with the user it runs as, so that a view can filter rows for users who may not read the table:
+ * within the same statement of the same session (leader and parallel workers) the stamped user's
+ * rights count. Text and everything that reaches beyond the row carries no stamp.
  */
 #include "postgres.h"
 
@@ -104,7 +105,8 @@ tbpg_ref_treated(const TbpgRef *ref, TbTreatment treatment, TbDtype dtype)
 static int32
 leader_pid(void)
 {
-	return MyProc != NULL && MyProc->lockGroupLeader != NULL ? MyProc->lockGroupLeader->pid : MyProcPid;
+	return MyProc != NULL && MyProc->lockGroupLeader != NULL ? MyProc->lockGroupLeader->pid
+															 : MyProcPid;
 }
 
 void
@@ -146,14 +148,15 @@ tbpg_ref_check_column(Oid relid, AttrNumber attnum, Oid user)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_COLUMN),
 				 errmsg("column of the tensor_ref does not exist"),
-				 errdetail("It was column %d of foreign table \"%s\".", attnum, get_rel_name(relid)),
+				 errdetail("It was column %d of foreign table \"%s\".",
+						attnum, get_rel_name(relid)),
 				 errhint("Make the tensor_ref anew from a column that exists.")));
 	type = ((Form_pg_attribute) GETSTRUCT(tuple))->atttypid;
 	if (type != tbpg_tensor_ref_oid())
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("column \"%s\" of foreign table \"%s\" is no tensor_ref",
-						NameStr(((Form_pg_attribute) GETSTRUCT(tuple))->attname), get_rel_name(relid))));
+		ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
+						errmsg("column \"%s\" of foreign table \"%s\" is no tensor_ref",
+							   NameStr(((Form_pg_attribute) GETSTRUCT(tuple))->attname),
+							   get_rel_name(relid))));
 	ReleaseSysCache(tuple);
 	if (pg_class_aclcheck(relid, user, ACL_SELECT) != ACLCHECK_OK &&
 		pg_attribute_aclcheck(relid, attnum, user, ACL_SELECT) != ACLCHECK_OK)
@@ -180,14 +183,14 @@ check_against_array(const TbpgRef *ref, const TbpgResolved *resolved)
 			ereport(ERROR,
 					(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
 					 errmsg("tensor_ref lies outside its array"),
-					 errdetail("%s; dimension \"%s\" has the length %llu.", tbpg_ref_print(ref), meta->dim_name[d],
-							   (unsigned long long) meta->shape[d])));
+					 errdetail("%s; dimension \"%s\" has the length %llu.", tbpg_ref_print(ref),
+							   meta->dim_name[d], (unsigned long long) meta->shape[d])));
 	if (dtype != (TbDtype) ref->dtype)
 		ereport(ERROR,
 				(errcode(ERRCODE_FDW_INVALID_DATA_TYPE),
 				 errmsg("tensor_ref has another element type than its array"),
 				 errdetail("%s; the array gives %s.", tbpg_ref_print(ref), tb_dtype_name(dtype)),
-				 errhint("Make the tensor_ref anew, or choose the type with tensorbank.as_type().")));
+				 errhint("Make the tensor_ref anew, or set the type with tensorbank.as_type().")));
 }
 
 void
@@ -198,9 +201,10 @@ tbpg_ref_resolve(const TbpgRef *ref, TbpgResolved *resolved)
 	resolved->user = tbpg_ref_user(ref);
 	tbpg_ref_check_column(ref->relid, ref->attnum, resolved->user);
 	resolved->table = tbpg_table(ref->relid, resolved->user);
-	if (ref->attnum > resolved->table->natts || resolved->table->column[ref->attnum - 1].role != TBPG_ARRAY)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_COLUMN), errmsg("column of the tensor_ref stands for no array")));
+	if (ref->attnum > resolved->table->natts ||
+		resolved->table->column[ref->attnum - 1].role != TBPG_ARRAY)
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_COLUMN),
+						errmsg("column of the tensor_ref stands for no array")));
 	column = &resolved->table->column[ref->attnum - 1];
 	resolved->array = resolved->table->info->array[column->index];
 	resolved->treatment.raw = (ref->flags & TBPG_REF_RAW) != 0;
@@ -229,7 +233,8 @@ tensorbank_ref_out(PG_FUNCTION_ARGS)
 	PG_RETURN_CSTRING(tbpg_ref_print(PG_GETARG_TBREF(0)));
 }
 
-/* The binary form is the text: a binary one with OIDs would mean something else elsewhere, and could forge a stamp. */
+/* The binary form is the text: a binary one with OIDs would mean something else elsewhere, and
+ * could forge a stamp. */
 Datum
 tensorbank_ref_recv(PG_FUNCTION_ARGS)
 {
@@ -273,7 +278,8 @@ hash_ref(const TbpgRef *ref, uint64 seed)
 {
 	TbpgRef    *plain = tbpg_ref_copy(ref, true);
 
-	return DatumGetUInt64(hash_any_extended((unsigned char *) plain, (int) TBPG_REF_SIZE(plain->ndim), seed));
+	return DatumGetUInt64(
+		hash_any_extended((unsigned char *) plain, (int) TBPG_REF_SIZE(plain->ndim), seed));
 }
 
 #define COMPARISON(name, op) \

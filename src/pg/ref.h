@@ -40,7 +40,8 @@ extern TbpgRef *tbpg_ref_new(int ndim);
 /* Whose rights count: the stamped user within the statement that stamped, else the current one. */
 extern Oid	tbpg_ref_user(const TbpgRef *ref);
 
-/* SELECT on the column of an existing tensor_ref column; locks the table. errors: 42P01, 42703, 42501. */
+/* SELECT on the column of an existing tensor_ref column; locks the table. errors: 42P01, 42703,
+ * 42501. */
 extern void tbpg_ref_check_column(Oid relid, AttrNumber attnum, Oid user);
 
 /* Another dtype or treatment; keeps the stamp, since it reaches nothing else. */
@@ -51,7 +52,8 @@ extern char *tbpg_ref_print(const TbpgRef *ref);
 extern TbpgRef *tbpg_ref_scan(const char *literal);
 
 /* ---- coord.c: coordinate values to index runs ---- */
-/* A closed interval of coordinate values: doubles for FLOAT coordinates, int64 (TIME: microseconds since 1970) else. */
+/* A closed interval of coordinate values: doubles for FLOAT coordinates, int64 (TIME: microseconds
+ * since 1970) else. */
 typedef struct TbpgSpan
 {
 	bool		empty;
@@ -69,10 +71,12 @@ typedef enum TbpgMatch
 /* Everything, to be narrowed. */
 extern void tbpg_span_all(TbpgSpan *span);
 /* Narrow by a bound; float coordinates of single precision take it rounded to their own type. */
-extern void tbpg_span_from_double(TbpgSpan *span, const TbCoord *coord, bool lower, double bound, bool inclusive);
+extern void tbpg_span_from_double(TbpgSpan *span, const TbCoord *coord, bool lower, double bound,
+								  bool inclusive);
 extern void tbpg_span_from_int(TbpgSpan *span, bool lower, int64 bound, bool inclusive);
 /* The indexes whose values lie in a span: a run, nothing, or several runs. */
-extern TbpgMatch tbpg_coord_find(TbGrid *grid, int axis, const TbpgSpan *span, uint64_t *first, uint64_t *count);
+extern TbpgMatch
+tbpg_coord_find(TbGrid *grid, int axis, const TbpgSpan *span, uint64_t *first, uint64_t *count);
 /* Value of an index; false where it is missing. */
 extern bool tbpg_coord_value(const TbCoord *coord, uint64_t i, TbValue *value);
 

@@ -1,6 +1,6 @@
 /*
- * Functions that make refs and tell about them: ref, crop, raw, as_type, shape... Those that look at
- * coordinates are in ref_region.c and ref_shift.c.
+ * Functions that make refs and tell about them: ref, crop, raw, as_type, shape... Those that look
+ * at coordinates are in ref_region.c and ref_shift.c.
  */
 #include "postgres.h"
 
@@ -36,21 +36,22 @@ tensorbank_ref(PG_FUNCTION_ARGS)
 	TbRegion	region = {0};
 
 	if (get_rel_relkind(relid) == RELKIND_FOREIGN_TABLE && attnum <= 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("column \"%s\" of foreign table \"%s\" does not exist", name, get_rel_name(relid))));
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_COLUMN),
+						errmsg("column \"%s\" of foreign table \"%s\" does not exist", name,
+							   get_rel_name(relid))));
 	tbpg_ref_check_column(relid, attnum, GetUserId());
 	table = tbpg_table(relid, GetUserId());
 	if (attnum > table->natts || table->column[attnum - 1].role != TBPG_ARRAY)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_COLUMN), errmsg("column \"%s\" stands for no array", name)));
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_COLUMN),
+						errmsg("column \"%s\" stands for no array", name)));
 	meta = tb_array_meta(table->info->array[table->column[attnum - 1].index]);
 	region.ndim = meta->ndim;
 	memcpy(region.count, meta->shape, sizeof(uint64_t) * (size_t) meta->ndim);
 	PG_RETURN_POINTER(tbpg_ref_make(relid, attnum, tb_treated_dtype(meta, none), &region));
 }
 
-/* A part, by start and shape relative to the ref; NULL where it is not all inside. Keeps the stamp: it is within the row. */
+/* A part, by start and shape relative to the ref; NULL where it is not all inside. Keeps the stamp:
+ * it is within the row. */
 Datum
 tensorbank_crop(PG_FUNCTION_ARGS)
 {
@@ -85,7 +86,8 @@ tensorbank_raw(PG_FUNCTION_ARGS)
 	TbTreatment treatment = {.raw = true, .cast = (TbDtype) ref->cast};
 
 	tbpg_ref_resolve(ref, &resolved);
-	PG_RETURN_POINTER(tbpg_ref_treated(ref, treatment, tb_treated_dtype(tb_array_meta(resolved.array), treatment)));
+	PG_RETURN_POINTER(tbpg_ref_treated(ref, treatment,
+									   tb_treated_dtype(tb_array_meta(resolved.array), treatment)));
 }
 
 /* Another element type, chosen by the caller. */
@@ -143,7 +145,7 @@ tensorbank_ref_size(PG_FUNCTION_ARGS)
 		overflow |= __builtin_mul_overflow(elements, tbpg_ref_count_of(ref)[d], &elements);
 	}
 	if (overflow)
-		ereport(ERROR,
-				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE), errmsg("number of elements is out of range for bigint")));
+		ereport(ERROR, (errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+						errmsg("number of elements is out of range for bigint")));
 	PG_RETURN_INT64(elements);
 }

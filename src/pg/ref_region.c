@@ -1,14 +1,15 @@
 /*
- * region(ref, VARIADIC "any"): another region of the ref's array. Arguments come as pairs of a dimension's
- * name and what to take of it:
+ * region(ref, VARIADIC "any"): another region of the ref's array. Arguments come as pairs of a
+ * dimension's name and what to take of it:
  *
- *	int4range, int8range				indexes
- *	numrange, tstzrange, tsrange, daterange	coordinate values, bounds honoured, unbounded sides allowed
- *	integer							one index
- *	number, timestamp				one coordinate value, exactly
+ *	int4range, int8range		indexes
+ *	numrange, tstzrange,		coordinate values; bounds are honoured, a side may be unbounded
+ *	tsrange, daterange
+ *	integer						one index
+ *	number, timestamp			one coordinate value, exactly
  *
- * after a range an integer may demand so many elements. Dimensions not named keep the ref's extent. What is
- * outside the array or matches nothing, or another number than demanded, gives NULL.
+ * After a range an integer may demand so many elements. Dimensions not named keep the ref's extent.
+ * What is outside the array or matches nothing, or another number than demanded, gives NULL.
  */
 #include "postgres.h"
 
@@ -29,6 +30,9 @@
 
 PG_FUNCTION_INFO_V1(tensorbank_region);
 
+#define PAIRS_HINT \
+	"Write pairs as in region(ref, 'time', tstzrange(...), 'latitude', numrange(...))."
+
 /* One argument after another. */
 typedef struct Arguments
 {
@@ -37,6 +41,15 @@ typedef struct Arguments
 	int			n;
 	int			next;
 } Arguments;
+
+/* One side of what is chosen, as SQL gave it. */
+typedef struct Bound
+{
+	Datum		value;
+	Oid			type;
+	bool		lower;
+	bool		inclusive;
+} Bound;
 
 /* The run of indexes chosen along one axis. */
 typedef struct Run
@@ -55,7 +68,9 @@ is_integer(Oid type)
 static int64
 integer_of(Datum value, Oid type)
 {
-	return type == INT2OID ? DatumGetInt16(value) : type == INT4OID ? DatumGetInt32(value) : DatumGetInt64(value);
+	if (type == INT2OID)
+		return DatumGetInt16(value);
+	return type == INT4OID ? DatumGetInt32(value) : DatumGetInt64(value);
 }
 
 static void bad_selection(const TbGridInfo *info, int axis, Oid type) pg_attribute_noreturn();
@@ -67,10 +82,11 @@ bad_selection(const TbGridInfo *info, int axis, Oid type)
 
 	ereport(ERROR,
 			(errcode(ERRCODE_DATATYPE_MISMATCH),
-			 errmsg("dimension \"%s\" cannot be chosen from by a value of type %s", info->dim_name[axis],
-					format_type_be(type)),
-			 time ? errhint("Its coordinate is a time: use a tstzrange or timestamptz, or int4range and integer for indexes.")
-			 : errhint("Its coordinate is a number: use a numrange or numeric, or int4range and integer for indexes.")));
+			 errmsg("dimension \"%s\" cannot be chosen from by a value of type %s",
+					info->dim_name[axis], format_type_be(type)),
+			 errhint("Its coordinate is a %s: use a %s, or int4range and integer for indexes.",
+					 time ? "time" : "number",
+					 time ? "tstzrange or timestamptz" : "numrange or numeric")));
 }
 
 /* ---- values ---- */
@@ -98,40 +114,57 @@ is_instant(Oid type)
 	return type == TIMESTAMPTZOID || type == TIMESTAMPOID || type == DATEOID;
 }
 
-/* Narrow a span by a number. Integers beyond 2^53 keep all their digits where the coordinate is integer. */
+/* Narrow a span by a number. Integers beyond 2^53 keep all their digits where the coordinate is
+ * integer. */
 static void
-narrow_by_number(TbpgSpan *span, const TbCoord *coord, bool lower, Datum value, Oid type, bool inclusive)
+narrow_by_number(TbpgSpan *span, const TbCoord *coord, const Bound *bound)
 {
+	Datum		value = bound->value;
 	double		number;
 
-	if (type == FLOAT8OID)
+	if (bound->type == FLOAT8OID)
 		number = DatumGetFloat8(value);
-	else if (type == FLOAT4OID)
+	else if (bound->type == FLOAT4OID)
 		number = DatumGetFloat4(value);
 	else
 		number = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow, value));
-	if (type == NUMERICOID && coord->kind != TB_COORD_FLOAT && fabs(number) >= 0x1p53 && fabs(number) < 0x1p62)
+	if (bound->type == NUMERICOID && coord->kind != TB_COORD_FLOAT && fabs(number) >= 0x1p53 &&
+		fabs(number) < 0x1p62)
 	{
-		Datum		whole = DirectFunctionCall1(lower ? numeric_ceil : numeric_floor, value);
+		Datum		whole = DirectFunctionCall1(bound->lower ? numeric_ceil : numeric_floor, value);
 		bool		same = DatumGetBool(DirectFunctionCall2(numeric_eq, whole, value));
 
-		tbpg_span_from_int(span, lower, DatumGetInt64(DirectFunctionCall1(numeric_int8, whole)), inclusive || !same);
+		tbpg_span_from_int(span, bound->lower,
+						   DatumGetInt64(DirectFunctionCall1(numeric_int8, whole)),
+						   bound->inclusive || !same);
 		return;
 	}
-	tbpg_span_from_double(span, coord, lower, number, inclusive);
+	tbpg_span_from_double(span, coord, bound->lower, number, bound->inclusive);
 }
 
 static void
-narrow(TbpgSpan *span, const TbGridInfo *info, int axis, bool lower, Datum value, Oid type, bool inclusive)
+narrow(TbpgSpan *span, const TbGridInfo *info, int axis, const Bound *bound)
 {
 	const TbCoord *coord = &info->coord[axis];
 
-	if (is_instant(type) != (coord->kind == TB_COORD_TIME))
-		bad_selection(info, axis, type);
-	if (is_instant(type))
-		tbpg_span_from_int(span, lower, instant_of(value, type), inclusive);
+	if (is_instant(bound->type) != (coord->kind == TB_COORD_TIME))
+		bad_selection(info, axis, bound->type);
+	if (is_instant(bound->type))
+		tbpg_span_from_int(span, bound->lower, instant_of(bound->value, bound->type),
+						   bound->inclusive);
 	else
-		narrow_by_number(span, coord, lower, value, type, inclusive);
+		narrow_by_number(span, coord, bound);
+}
+
+static void
+narrow_by_range(TbpgSpan *span, const TbGridInfo *info, int axis, const RangeBound *side, Oid type)
+{
+	Bound		bound = {
+		.value = side->val, .type = type, .lower = side->lower, .inclusive = side->inclusive
+	};
+
+	if (!side->infinite)
+		narrow(span, info, axis, &bound);
 }
 
 /* ---- choosing ---- */
@@ -156,11 +189,11 @@ run_of_span(TbGrid *grid, int axis, const TbpgSpan *span)
 	TbpgMatch	match = tbpg_coord_find(grid, axis, span, &run.first, &run.count);
 
 	if (match == TBPG_MATCH_SCATTERED)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("the chosen part of dimension \"%s\" is not contiguous", tb_grid_info(grid)->dim_name[axis]),
-				 errdetail("Its coordinate is not monotonic."),
-				 errhint("Choose by index, with int4range.")));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("the chosen part of dimension \"%s\" is not contiguous",
+							   tb_grid_info(grid)->dim_name[axis]),
+						errdetail("Its coordinate is not monotonic."),
+						errhint("Choose by index, with int4range.")));
 	run.none = match == TBPG_MATCH_NONE;
 	return run;
 }
@@ -182,15 +215,15 @@ run_of_range(TbGrid *grid, int axis, Datum value, TypeCacheEntry *range)
 	if (is_integer(type))
 		/* canonical: lower included, upper not */
 		return run_of_indexes(info, axis, lower.infinite ? 0 : integer_of(lower.val, type),
-							  upper.infinite ? (int64) info->shape[axis] : integer_of(upper.val, type));
+							  upper.infinite ? (int64) info->shape[axis]
+											 : integer_of(upper.val, type));
 	if (type != NUMERICOID && !is_instant(type) && type != FLOAT8OID)
 		bad_selection(info, axis, range->type_id);
 	tbpg_span_all(&span);
-	if (!lower.infinite)
-		narrow(&span, info, axis, true, lower.val, type, lower.inclusive);
-	if (!upper.infinite)
-		narrow(&span, info, axis, false, upper.val, type, upper.inclusive);
-	if (lower.infinite && upper.infinite && is_instant(type) != (info->coord[axis].kind == TB_COORD_TIME))
+	narrow_by_range(&span, info, axis, &lower, type);
+	narrow_by_range(&span, info, axis, &upper, type);
+	if (lower.infinite && upper.infinite &&
+		is_instant(type) != (info->coord[axis].kind == TB_COORD_TIME))
 		bad_selection(info, axis, range->type_id);
 	return run_of_span(grid, axis, &span);
 }
@@ -200,24 +233,46 @@ static Run
 run_of_value(TbGrid *grid, int axis, Datum value, Oid type)
 {
 	const TbGridInfo *info = tb_grid_info(grid);
+	Bound		at_least = {.value = value, .type = type, .lower = true, .inclusive = true};
+	Bound		at_most = {.value = value, .type = type, .lower = false, .inclusive = true};
 	TbpgSpan	span;
 	Run			run;
 
 	if (type != NUMERICOID && type != FLOAT8OID && type != FLOAT4OID && !is_instant(type))
 		bad_selection(info, axis, type);
 	tbpg_span_all(&span);
-	narrow(&span, info, axis, true, value, type, true);
-	narrow(&span, info, axis, false, value, type, true);
+	narrow(&span, info, axis, &at_least);
+	narrow(&span, info, axis, &at_most);
 	run = run_of_span(grid, axis, &span);
 	if (!run.none && run.count != 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("the chosen value of dimension \"%s\" is there more than once", info->dim_name[axis]),
-				 errhint("Choose by index, with an integer.")));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("the chosen value of dimension \"%s\" is there more than once",
+							   info->dim_name[axis]),
+						errhint("Choose by index, with an integer.")));
 	return run;
 }
 
 /* ---- arguments ---- */
+
+/* The axis of a dimension's name; an unknown one is told which there are. */
+static int
+axis_named(const TbGridInfo *info, const char *name)
+{
+	StringInfoData names;
+
+	initStringInfo(&names);
+	for (int d = 0; d < info->ndim; d++)
+	{
+		if (strcmp(info->dim_name[d], name) == 0)
+			return d;
+		appendStringInfo(&names, "%s%s", d > 0 ? ", " : "", info->dim_name[d]);
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("the array has no dimension \"%s\"", name),
+			 errhint("Its dimensions are: %s.", names.data)));
+	return -1;
+}
 
 static int
 next_axis(Arguments *args, const TbGridInfo *info)
@@ -232,29 +287,16 @@ next_axis(Arguments *args, const TbGridInfo *info)
 	if (name == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
-				 errmsg("name of a dimension expected, not a value of type %s", format_type_be(type)),
+				 errmsg("name of a dimension expected, not a value of type %s",
+						format_type_be(type)),
 				 errdetail("Argument %d of region().", args->next + 2),
-				 errhint("Write pairs as in region(ref, 'time', tstzrange(...), 'latitude', numrange(...)).")));
+				 errhint(PAIRS_HINT)));
 	if (++args->next == args->n)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("nothing is chosen from dimension \"%s\"", name),
-				 errhint("Write pairs as in region(ref, 'time', tstzrange(...), 'latitude', numrange(...)).")));
-	for (int d = 0; d < info->ndim; d++)
-		if (strcmp(info->dim_name[d], name) == 0)
-			return d;
-	{
-		StringInfoData names;
-
-		initStringInfo(&names);
-		for (int d = 0; d < info->ndim; d++)
-			appendStringInfo(&names, "%s%s", d > 0 ? ", " : "", info->dim_name[d]);
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("the array has no dimension \"%s\"", name),
-				 errhint("Its dimensions are: %s.", names.data)));
-	}
-	return -1;
+				 errhint(PAIRS_HINT)));
+	return axis_named(info, name);
 }
 
 /* What is chosen along an axis, with the count that may be demanded behind a range. */
@@ -283,8 +325,8 @@ next_run(Arguments *args, TbGrid *grid, int axis)
 
 		args->next++;
 		if (wanted < 1)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("the number of elements demanded must be positive")));
+			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+							errmsg("the number of elements demanded must be positive")));
 		run.none |= run.count != (uint64_t) wanted;
 	}
 	return run;

@@ -1,12 +1,15 @@
 /*
- * Moving a region along a dimension, and finding the one of another array over the same coordinates.
+ * Moving a region along a dimension, and finding the one of another array
+ * over the same coordinates.
  *
  *	shift(ref, dim, integer)	by indexes
  *	shift(ref, dim, number)		every coordinate value differs by exactly so much
  *	shift(ref, dim, interval)	the same for times, on UTC's calendar
- *	align(ref, like)			the region of ref's array whose coordinates lie in like's, on the dimensions they share
+ *	align(ref, like)			the region of ref's array whose coordinates lie within like's, on
+ *								the dimensions they share
  *
- * What is outside the array or matches nothing gives NULL. The results carry no stamp: they reach beyond the row.
+ * What is outside the array or matches nothing gives NULL. The results carry no stamp: they reach
+ * beyond the row.
  */
 #include "postgres.h"
 
@@ -52,8 +55,8 @@ axis_of_argument(const TbGridInfo *info, text *name)
 	int			axis = axis_named(info, dim);
 
 	if (axis < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("the array has no dimension \"%s\"", dim)));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("the array has no dimension \"%s\"", dim)));
 	return axis;
 }
 
@@ -91,7 +94,8 @@ tensorbank_shift_int(PG_FUNCTION_ARGS)
 
 /* ---- by coordinate ---- */
 
-/* An instant and an interval, on the calendar of UTC, so that a day has 24 hours. false: out of range. */
+/* An instant and an interval, on the calendar of UTC, so that a day has 24 hours. false: out of
+ * range. */
 static bool
 add_interval(int64 instant, const Interval *interval, int64 *sum)
 {
@@ -121,7 +125,8 @@ add_distance(const TbCoord *coord, TbValue from, const Distance *distance, TbVal
 static double
 tolerance(const TbCoord *coord, double value, double distance)
 {
-	double		part = coord->meta != NULL && coord->meta->packing.decoded == TB_F32 ? EQUAL_F32 : EQUAL_F64;
+	double part =
+		coord->meta != NULL && coord->meta->packing.decoded == TB_F32 ? EQUAL_F32 : EQUAL_F64;
 
 	return part * Max(fabs(value), fabs(distance));
 }
@@ -134,7 +139,7 @@ values_match(const TbCoord *coord, TbValue wanted, TbValue found, const Distance
 	return fabs(wanted.f64 - found.f64) <= tolerance(coord, wanted.f64, distance->number);
 }
 
-/* Index of the coordinate value at a distance from that of index from; false where there is none. */
+/* Index of the value at a distance from that of index from; false where there is none. */
 static bool
 find_moved(TbGrid *grid, int axis, uint64_t from, const Distance *distance, uint64_t *to)
 {
@@ -168,15 +173,18 @@ shift_by(TbpgRef *ref, TbGrid *grid, int axis, const Distance *distance)
 	uint64_t	count = (uint64_t) tbpg_ref_count(ref)[axis];
 	uint64_t	to;
 
-	if (count == 0 || !find_moved(grid, axis, from, distance, &to) || count > info->shape[axis] - to)
+	if (count == 0 || !find_moved(grid, axis, from, distance, &to) ||
+		count > info->shape[axis] - to)
 		return NULL;
 	for (uint64_t i = 0; i < count; i++)
 	{
 		TbValue		wanted;
 		TbValue		found;
 
-		if (!tbpg_coord_value(coord, from + i, &wanted) || !tbpg_coord_value(coord, to + i, &found) ||
-			!add_distance(coord, wanted, distance, &wanted) || !values_match(coord, wanted, found, distance))
+		if (!tbpg_coord_value(coord, from + i, &wanted) ||
+			!tbpg_coord_value(coord, to + i, &found) ||
+			!add_distance(coord, wanted, distance, &wanted) ||
+			!values_match(coord, wanted, found, distance))
 			return NULL;
 	}
 	tbpg_ref_start(ref)[axis] = (int64) to;
@@ -290,7 +298,8 @@ round_span(TbpgSpan *span, const TbCoord *coord)
 
 /* Choose along one axis of ref what like covers there; false: nothing matches. */
 static bool
-align_axis(TbpgRef *ref, TbGrid *grid, int axis, const TbCoord *from, uint64_t first, uint64_t count)
+align_axis(TbpgRef *ref, TbGrid *grid, int axis, const TbCoord *from, uint64_t first,
+		   uint64_t count)
 {
 	const TbGridInfo *info = tb_grid_info(grid);
 	const TbCoord *coord = &info->coord[axis];
@@ -309,10 +318,10 @@ align_axis(TbpgRef *ref, TbGrid *grid, int axis, const TbCoord *from, uint64_t f
 	round_span(&span, coord);
 	match = tbpg_coord_find(grid, axis, &span, &found, &found_count);
 	if (match == TBPG_MATCH_SCATTERED)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("the chosen part of dimension \"%s\" is not contiguous", info->dim_name[axis]),
-				 errdetail("Its coordinate is not monotonic.")));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("the chosen part of dimension \"%s\" is not contiguous",
+							   info->dim_name[axis]),
+						errdetail("Its coordinate is not monotonic.")));
 	if (match == TBPG_MATCH_NONE)
 		return false;
 	tbpg_ref_start(ref)[axis] = (int64) found;

@@ -3,9 +3,10 @@
  *
  *	schema.table.column[start:stop,...] dtype [raw] [cast]
  *
- * dtype is what read() gives; "raw" means stored values without mask, scale and offset, "cast" that dtype was
- * chosen by as_type(). Names are resolved when text is read, so a dump restores and other nodes understand it;
- * nothing is asked of a store. A ref whose table is gone prints "?"."OID"."column number" and reads no more.
+ * dtype is what read() gives; "raw" means stored values without mask, scale and offset, "cast" that
+ * dtype was chosen by as_type(). Names are resolved when text is read, so a dump restores and other
+ * nodes understand it; nothing is asked of a store. A ref whose table is gone prints
+ * "?"."OID"."column number" and reads no more.
  */
 #include "postgres.h"
 
@@ -64,8 +65,8 @@ tbpg_ref_print(const TbpgRef *ref)
 		appendStringInfo(&out, "%s" INT64_FORMAT ":" INT64_FORMAT, d > 0 ? "," : "", start,
 						 start + tbpg_ref_count_of(ref)[d]);
 	}
-	appendStringInfo(&out, "] %s%s%s", tb_dtype_name((TbDtype) ref->dtype), ref->flags & TBPG_REF_RAW ? " raw" : "",
-					 ref->cast != TB_NONE ? " cast" : "");
+	appendStringInfo(&out, "] %s%s%s", tb_dtype_name((TbDtype) ref->dtype),
+					 ref->flags & TBPG_REF_RAW ? " raw" : "", ref->cast != TB_NONE ? " cast" : "");
 	return out.data;
 }
 
@@ -144,7 +145,8 @@ scan_name(Scanner *scanner)
 	begin = scanner->at;
 	if (!is_name_start(*begin))
 		malformed(scanner, "A name is expected.");
-	while (is_name_start(*scanner->at) || (*scanner->at >= '0' && *scanner->at <= '9') || *scanner->at == '$')
+	while (is_name_start(*scanner->at) || (*scanner->at >= '0' && *scanner->at <= '9') ||
+		   *scanner->at == '$')
 		scanner->at++;
 	return downcase_truncate_identifier(begin, (int) (scanner->at - begin), false);
 }
@@ -161,7 +163,8 @@ scan_index(Scanner *scanner)
 	errno = 0;
 	value = strtoll(scanner->at, &end, 10);
 	if (errno != 0)
-		ereport(ERROR, (errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE), errmsg("index of a tensor_ref is out of range")));
+		ereport(ERROR, (errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+						errmsg("index of a tensor_ref is out of range")));
 	scanner->at = end;
 	return value;
 }
@@ -199,7 +202,8 @@ scan_word(Scanner *scanner, char *word, size_t size)
 	size_t		len = 0;
 
 	skip_space(scanner);
-	while (len + 1 < size && ((*scanner->at >= 'a' && *scanner->at <= 'z') || (*scanner->at >= '0' && *scanner->at <= '9')))
+	while (len + 1 < size && ((*scanner->at >= 'a' && *scanner->at <= 'z') ||
+							  (*scanner->at >= '0' && *scanner->at <= '9')))
 		word[len++] = *scanner->at++;
 	word[len] = '\0';
 	return word;
@@ -229,7 +233,8 @@ scan_treatment(Scanner *scanner)
 		malformed(scanner, "There is something behind the element type that is not known.");
 }
 
-/* Names to OIDs. The right to read is looked at when the ref is used; to name a table, USAGE on its schema. */
+/* Names to OIDs. The right to read is looked at when the ref is used; to name a table, USAGE on its
+ * schema. */
 static void
 resolve_names(const Scanner *scanner, Oid *relid, AttrNumber *attnum)
 {
@@ -243,15 +248,15 @@ resolve_names(const Scanner *scanner, Oid *relid, AttrNumber *attnum)
 				 errhint("Make the tensor_ref anew from a table that exists.")));
 	*attnum = get_attnum(*relid, scanner->name[2]);
 	if (*attnum <= 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("column \"%s\" of relation \"%s.%s\" does not exist", scanner->name[2], scanner->name[0],
-						scanner->name[1])));
-	if (get_rel_relkind(*relid) != RELKIND_FOREIGN_TABLE || get_atttype(*relid, *attnum) != tbpg_tensor_ref_oid())
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_COLUMN),
+						errmsg("column \"%s\" of relation \"%s.%s\" does not exist",
+							   scanner->name[2], scanner->name[0], scanner->name[1])));
+	if (get_rel_relkind(*relid) != RELKIND_FOREIGN_TABLE ||
+		get_atttype(*relid, *attnum) != tbpg_tensor_ref_oid())
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("column \"%s\" of relation \"%s.%s\" is no tensor_ref of a foreign table", scanner->name[2],
-						scanner->name[0], scanner->name[1])));
+				 errmsg("column \"%s\" of relation \"%s.%s\" is no tensor_ref of a foreign table",
+						scanner->name[2], scanner->name[0], scanner->name[1])));
 }
 
 TbpgRef *

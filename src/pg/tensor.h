@@ -1,6 +1,7 @@
 /*
- * Tensors as the C functions over them see them. The varlena holds an NPY file as base/npy.h writes it, so
- * its data starts four bytes behind a multiple of eight: elements are reached by memcpy, never by a cast.
+ * Tensors as the C functions over them see them. The varlena holds an NPY file as base/npy.h writes
+ * it, so its data starts four bytes behind a multiple of eight: elements are reached by memcpy,
+ * never by a cast.
  */
 #ifndef TBPG_TENSOR_H
 #define TBPG_TENSOR_H
@@ -13,7 +14,7 @@
 typedef struct TbpgTensor
 {
 	TbNpy		npy;
-	struct varlena *value;		/* borrowed, or in the current context where it had to be detoasted */
+	struct varlena *value; /* borrowed, or in the current context where it had to be detoasted */
 	const uint8_t *data;		/* into value: npy.data_bytes bytes, any alignment */
 } TbpgTensor;
 
@@ -27,9 +28,11 @@ extern void tbpg_tensor_header(Datum value, TbNpy *npy);
  * A new tensor in the current context; *data is where its elements go (uninitialised).
  * spare: further bytes behind the value that do not count. errors: 54000 over 1 GB - 1.
  */
-extern struct varlena *tbpg_tensor_new(TbDtype dtype, int ndim, const uint64_t *shape, size_t spare, uint8_t **data);
+extern struct varlena *
+tbpg_tensor_new(TbDtype dtype, int ndim, const uint64_t *shape, size_t spare, uint8_t **data);
 
-/* A tensor from the bytes of an NPY file of any byte order and axis order. errors: 22023, 22P03, 0A000, 54000. */
+/* A tensor from the bytes of an NPY file of any byte order and axis order. errors: 22023, 22P03,
+ * 0A000, 54000. */
 extern struct varlena *tbpg_tensor_from_npy(const uint8_t *bytes, size_t len);
 
 /* Elements of a tensor, fits in size_t by construction. */
@@ -42,7 +45,8 @@ tbpg_tensor_elements(const TbNpy *npy)
 /* A dtype by name. errors: 22023 with the list in the hint. */
 extern TbDtype tbpg_dtype(const char *name);
 
-/* int8[] of lengths, and back: one value a dimension. errors: 22004 for NULLs, 2202E for another number of them. */
+/* int8[] of lengths, and back: one value a dimension. errors: 22004 for NULLs, 2202E for another
+ * number of them. */
 extern ArrayType *tbpg_extents_array(int ndim, const uint64_t *extents);
 extern void tbpg_extents_from_array(ArrayType *array, int ndim, const char *what, int64 *extents);
 

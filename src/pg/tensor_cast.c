@@ -1,8 +1,8 @@
 /*
- * Casts between tensor and SQL arrays. Values are exact or the cast fails with 22003: a float8[] takes no
- * integer that a double cannot hold, an int8[] no fraction, NaN or number beyond its range. SQL arrays have at
- * most six dimensions and none of length zero: a tensor without elements becomes {}, one of rank 0 an array of
- * one element.
+ * Casts between tensor and SQL arrays. Values are exact or the cast fails with 22003: a float8[]
+ * takes no integer that a double cannot hold, an int8[] no fraction, NaN or number beyond its
+ * range. SQL arrays have at most six dimensions and none of length zero: a tensor without elements
+ * becomes {}, one of rank 0 an array of one element.
  */
 #include "postgres.h"
 
@@ -23,9 +23,9 @@ PG_FUNCTION_INFO_V1(tensorbank_tensor_from_array);
 static void
 inexact(TbDtype dtype, const char *target)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-			 errmsg("%s element cannot be represented exactly as %s", tb_dtype_name(dtype), target)));
+	ereport(ERROR, (errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+					errmsg("%s element cannot be represented exactly as %s", tb_dtype_name(dtype),
+						   target)));
 }
 
 /* An element as a double, exactly. */
@@ -90,7 +90,7 @@ array_like(const TbNpy *npy, Oid type)
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("tensor has too many dimensions for an array"),
 				 errdetail("It has %d, an array at most %d.", npy->ndim, MAXDIM),
-				 errhint("Take a part of it with tensorbank.element() or send it in binary form.")));
+				 errhint("Take elements with tensorbank.element(), or send it in binary form.")));
 	if (elements > (MaxAllocSize - ARR_OVERHEAD_NONULLS(MAXDIM)) / 8)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -175,9 +175,9 @@ tensorbank_tensor_from_array(PG_FUNCTION_ARGS)
 			dtype = TB_I64;
 			break;
 		default:
-			ereport(ERROR,
-					(errcode(ERRCODE_DATATYPE_MISMATCH),
-					 errmsg("array of type %s cannot become a tensor", format_type_be(ARR_ELEMTYPE(array)))));
+			ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
+							errmsg("array of type %s cannot become a tensor",
+								   format_type_be(ARR_ELEMTYPE(array)))));
 	}
 	if (array_contains_nulls(array))
 		ereport(ERROR,

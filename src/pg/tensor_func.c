@@ -1,6 +1,6 @@
 /*
- * Functions over tensors: what they are (shape, dtype...), single elements, parts, exact statistics. The
- * picture is preview.c.
+ * Functions over tensors: what they are (shape, dtype...), single elements, parts, exact
+ * statistics. The picture is preview.c.
  */
 #include "postgres.h"
 
@@ -79,7 +79,8 @@ outside(const char *what)
 			 errhint("Indexes count from 0; tensorbank.shape() gives the lengths.")));
 }
 
-/* The element that the arguments name: bytes in buf. Of a toasted tensor only the header and the element are brought. */
+/* The element that the arguments name: bytes in buf. Of a toasted tensor only the header and the
+ * element are brought. */
 static TbDtype
 find_element(FunctionCallInfo fcinfo, uint8_t buf[8])
 {
@@ -102,7 +103,8 @@ find_element(FunctionCallInfo fcinfo, uint8_t buf[8])
 	width = tb_dtype_size(npy.dtype);
 	part = PG_DETOAST_DATUM_SLICE(value, (int32) (npy.header_bytes + at * width), (int32) width);
 	if (VARSIZE_ANY_EXHDR(part) != width)
-		ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED), errmsg("stored tensor has the wrong size")));
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED), errmsg("stored tensor has the wrong size")));
 	memcpy(buf, VARDATA_ANY(part), width);
 	return npy.dtype;
 }
@@ -123,10 +125,10 @@ tensorbank_element(PG_FUNCTION_ARGS)
 	else if (dtype == TB_U64)
 		exact = value < 0x1p64 && (uint64_t) value == bits;
 	if (!exact)
-		ereport(ERROR,
-				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-				 errmsg("%s element cannot be represented exactly as double precision", tb_dtype_name(dtype)),
-				 errhint("Use tensorbank.element_numeric().")));
+		ereport(ERROR, (errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+						errmsg("%s element cannot be represented exactly as double precision",
+							   tb_dtype_name(dtype)),
+						errhint("Use tensorbank.element_numeric().")));
 	PG_RETURN_FLOAT8(value);
 }
 
@@ -149,13 +151,14 @@ tensorbank_element_numeric(PG_FUNCTION_ARGS)
 		digits[pg_ulltoa_n(bits, digits)] = '\0';
 	else
 		PG_RETURN_NUMERIC(int64_to_numeric(dtype == TB_I64 ? (int64) bits : (int64) value));
-	PG_RETURN_DATUM(DirectFunctionCall3(numeric_in, CStringGetDatum(digits), ObjectIdGetDatum(InvalidOid),
-										Int32GetDatum(-1)));
+	PG_RETURN_DATUM(DirectFunctionCall3(numeric_in, CStringGetDatum(digits),
+										ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
 }
 
 /* Copy a box out of a tensor, row of the last axis by row. */
 static void
-copy_box(const TbpgTensor *from, const int64 *start, const uint64_t *shape, size_t bytes, uint8_t *to)
+copy_box(const TbpgTensor *from, const int64 *start, const uint64_t *shape, size_t bytes,
+		 uint8_t *to)
 {
 	int			ndim = from->npy.ndim;
 	size_t		width = tb_dtype_size(from->npy.dtype);
@@ -209,7 +212,8 @@ static void
 collect(const TbpgTensor *tensor, TbLeaf *leaf)
 {
 	TbDtype		dtype = tensor->npy.dtype;
-	TbPacking	packing = {.stored = dtype, .packed = dtype, .decoded = dtype, .stat = dtype, .scale = 1};
+	TbPacking packing = {
+		.stored = dtype, .packed = dtype, .decoded = dtype, .stat = dtype, .scale = 1};
 	uint8_t    *run = palloc(Min(tensor->npy.data_bytes, STATS_RUN_BYTES) + 1);
 
 	tb_leaf_begin(leaf);

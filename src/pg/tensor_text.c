@@ -1,10 +1,12 @@
 /*
- * The text form of a tensor: element type, shape, and the elements in nested braces, which round-trips:
+ * The text form of a tensor: element type, shape, and the elements in nested braces, which
+ * round-trips:
  *
  *	float32[2,3]{{1,2,3},{4,5,6}}	float64[]{1.5}	bool[2]{t,f}	float32[0,3]{}
  *
- * Floats are written in the shortest form that gives the same value back (NaN, Infinity, -Infinity); the bits
- * of a NaN are not kept. A tensor without elements is written with one empty pair of braces.
+ * Floats are written in the shortest form that gives the same value back (NaN, Infinity,
+ * -Infinity); the bits of a NaN are not kept. A tensor without elements is written with one empty
+ * pair of braces.
  */
 #include "postgres.h"
 
@@ -101,7 +103,8 @@ tbpg_tensor_print(const TbpgTensor *tensor)
 			appendStringInfoChar(&out, ',');
 		for (; open > 0; open--)
 			appendStringInfoChar(&out, '{');
-		appendBinaryStringInfo(&out, number, print_element(npy->dtype, tensor->data + i * width, number));
+		appendBinaryStringInfo(&out, number,
+							   print_element(npy->dtype, tensor->data + i * width, number));
 		for (int d = npy->ndim - 1; d >= 0 && ++index[d] == npy->shape[d]; d--)
 		{
 			index[d] = 0;
@@ -190,7 +193,8 @@ scan_head(Scanner *scanner)
 		errno = 0;
 		scanner->shape[scanner->ndim] = strtoull(scanner->at, &end, 10);
 		if (errno != 0 || scanner->shape[scanner->ndim] > INT64_MAX)
-			ereport(ERROR, (errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE), errmsg("length of a tensor is out of range")));
+			ereport(ERROR, (errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+							errmsg("length of a tensor is out of range")));
 		scanner->ndim++;
 		scanner->at = end;
 	}
@@ -253,7 +257,8 @@ scan_integer(Scanner *scanner, uint8_t *dst)
 	if (tb_dtype_is_unsigned(scanner->dtype))
 	{
 		bits = strtoull(scanner->at, &end, 10);
-		if (end != scanner->at && (errno != 0 || *scanner->at == '-' || (width < 8 && bits >> (8 * width) != 0)))
+		if (end != scanner->at &&
+			(errno != 0 || *scanner->at == '-' || (width < 8 && bits >> (8 * width) != 0)))
 			out_of_range(scanner);
 	}
 	else
@@ -279,7 +284,7 @@ scan_element(Scanner *scanner)
 	skip_space(scanner);
 	if (scanner->dtype == TB_BOOL)
 	{
-		size_t		len = strspn(scanner->at, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01");
+		size_t len = strspn(scanner->at, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01");
 		bool		value;
 
 		if (!parse_bool_with_len(scanner->at, len, &value))
@@ -312,13 +317,15 @@ scan_body(Scanner *scanner, size_t elements)
 			malformed(scanner, "The braces do not match the shape: a comma is expected.");
 		for (; open > 0; open--)
 			if (!accept(scanner, '{'))
-				malformed(scanner, "The braces do not match the shape: an opening brace is expected.");
+				malformed(scanner,
+						  "The braces do not match the shape: an opening brace is expected.");
 		scan_element(scanner);
 		for (int d = scanner->ndim - 1; d >= 0 && ++index[d] == scanner->shape[d]; d--)
 		{
 			index[d] = 0;
 			if (!accept(scanner, '}'))
-				malformed(scanner, "The braces do not match the shape: a closing brace is expected.");
+				malformed(scanner,
+						  "The braces do not match the shape: a closing brace is expected.");
 			open++;
 		}
 	}
@@ -333,7 +340,8 @@ tbpg_tensor_scan(const char *literal)
 	bool		braces;
 
 	scan_head(&scanner);
-	/* every element takes a character and a separator: refuse a shape that the text cannot fill before memory is taken */
+	/* every element takes a character and a separator: refuse a shape that the text cannot fill
+	 * before memory is taken */
 	if (tb_npy_layout(scanner.dtype, scanner.ndim, scanner.shape, &npy) &&
 		tbpg_tensor_elements(&npy) > strlen(scanner.at) / 2 + 1 && npy.data_bytes <= MaxAllocSize)
 		malformed(&scanner, "There are fewer elements than the shape announces.");

@@ -1,7 +1,7 @@
 /*
- * The type tensor: an n-dimensional array of numbers whose varlena holds exactly an NPY file. Sending copies
- * nothing but the bytes, receiving takes fixed element types only. Text form: tensor_text.c; casts:
- * tensor_cast.c; functions: tensor_func.c.
+ * The type tensor: an n-dimensional array of numbers whose varlena holds exactly an NPY file.
+ * Sending copies nothing but the bytes, receiving takes fixed element types only. Text form:
+ * tensor_text.c; casts: tensor_cast.c; functions: tensor_func.c.
  */
 #include "postgres.h"
 
@@ -37,10 +37,12 @@ parse_stored(const struct varlena *value, TbNpy *npy)
 	bool		swapped;
 	bool		fortran;
 
-	TBPG_CHECK(tb_npy_parse((const uint8_t *) VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value), npy, &swapped, &fortran,
-							&err), &err);
+	TBPG_CHECK(tb_npy_parse((const uint8_t *) VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value), npy,
+							&swapped, &fortran, &err),
+			   &err);
 	if (swapped || fortran)
-		ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED), errmsg("stored tensor is not in canonical form")));
+		ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED),
+						errmsg("stored tensor is not in canonical form")));
 }
 
 void
@@ -49,7 +51,8 @@ tbpg_tensor_open(Datum value, TbpgTensor *tensor)
 	tensor->value = PG_DETOAST_DATUM_PACKED(value);
 	parse_stored(tensor->value, &tensor->npy);
 	if (tensor->npy.header_bytes + tensor->npy.data_bytes != VARSIZE_ANY_EXHDR(tensor->value))
-		ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED), errmsg("stored tensor has the wrong size")));
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED), errmsg("stored tensor has the wrong size")));
 	tensor->data = (const uint8_t *) VARDATA_ANY(tensor->value) + tensor->npy.header_bytes;
 }
 
@@ -69,7 +72,8 @@ tbpg_tensor_new(TbDtype dtype, int ndim, const uint64_t *shape, size_t spare, ui
 	struct varlena *value;
 	size_t		size;
 
-	if (!tb_npy_layout(dtype, ndim, shape, &npy) || npy.data_bytes > MaxAllocSize - VARHDRSZ - npy.header_bytes - spare)
+	if (!tb_npy_layout(dtype, ndim, shape, &npy) ||
+		npy.data_bytes > MaxAllocSize - VARHDRSZ - npy.header_bytes - spare)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("tensor is too large"),
@@ -140,10 +144,10 @@ tbpg_tensor_from_npy(const uint8_t *bytes, size_t len)
 
 	TBPG_CHECK(tb_npy_parse(bytes, len, &npy, &swapped, &fortran, &err), &err);
 	if (npy.header_bytes + npy.data_bytes != len)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_BINARY_REPRESENTATION),
-				 errmsg("NPY file has the wrong size"),
-				 errdetail("Its header announces %zu bytes of data, %zu follow.", npy.data_bytes, len - npy.header_bytes)));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_BINARY_REPRESENTATION),
+						errmsg("NPY file has the wrong size"),
+						errdetail("Its header announces %zu bytes of data, %zu follow.",
+								  npy.data_bytes, len - npy.header_bytes)));
 	value = tbpg_tensor_new(npy.dtype, npy.ndim, npy.shape, 0, &data);
 	if (swapped || fortran || npy.dtype == TB_BOOL)
 		convert_elements(&npy, swapped, fortran, bytes + npy.header_bytes, data);
@@ -161,7 +165,8 @@ tbpg_dtype(const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("unknown element type \"%s\"", name),
-				 errhint("Element types are bool, int8 to int64, uint8 to uint64, float16, float32 and float64.")));
+				 errhint("Element types are bool, int8 to int64, uint8 to uint64, float16, float32 "
+						 "and float64.")));
 	return dtype;
 }
 
@@ -181,8 +186,8 @@ tbpg_extents_from_array(ArrayType *array, int ndim, const char *what, int64 *ext
 	int			n = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
 
 	if (array_contains_nulls(array))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not contain NULL", what)));
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+						errmsg("%s must not contain NULL", what)));
 	if (ARR_NDIM(array) > 1 || n != ndim)
 		ereport(ERROR,
 				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
@@ -212,7 +217,8 @@ tensorbank_tensor_recv(PG_FUNCTION_ARGS)
 	StringInfo	message = (StringInfo) PG_GETARG_POINTER(0);
 	size_t		len = (size_t) (message->len - message->cursor);
 
-	PG_RETURN_POINTER(tbpg_tensor_from_npy((const uint8_t *) pq_getmsgbytes(message, (int) len), len));
+	PG_RETURN_POINTER(
+		tbpg_tensor_from_npy((const uint8_t *) pq_getmsgbytes(message, (int) len), len));
 }
 
 Datum
@@ -228,7 +234,8 @@ tensorbank_tensor_from_bytea(PG_FUNCTION_ARGS)
 {
 	bytea	   *bytes = PG_GETARG_BYTEA_PP(0);
 
-	PG_RETURN_POINTER(tbpg_tensor_from_npy((const uint8_t *) VARDATA_ANY(bytes), VARSIZE_ANY_EXHDR(bytes)));
+	PG_RETURN_POINTER(
+		tbpg_tensor_from_npy((const uint8_t *) VARDATA_ANY(bytes), VARSIZE_ANY_EXHDR(bytes)));
 }
 
 /* Same element type, shape and bytes: the form is canonical, so the files are compared. */
@@ -270,5 +277,6 @@ tensorbank_tensor_hash_extended(PG_FUNCTION_ARGS)
 {
 	struct varlena *value = PG_DETOAST_DATUM_PACKED(PG_GETARG_DATUM(0));
 
-	return hash_any_extended((unsigned char *) VARDATA_ANY(value), (int) VARSIZE_ANY_EXHDR(value), PG_GETARG_INT64(1));
+	return hash_any_extended((unsigned char *) VARDATA_ANY(value), (int) VARSIZE_ANY_EXHDR(value),
+							 PG_GETARG_INT64(1));
 }
