@@ -10,6 +10,7 @@ CREATE SERVER ref_files FOREIGN DATA WRAPPER tensorbank OPTIONS (url :'url');
 CREATE SCHEMA refs;
 IMPORT FOREIGN SCHEMA "weather.zarr" FROM SERVER ref_files INTO refs;
 IMPORT FOREIGN SCHEMA "odd.zarr" FROM SERVER ref_files INTO refs;
+IMPORT FOREIGN SCHEMA "broken.zarr" FROM SERVER ref_files INTO refs;
 SET search_path = tensorbank, public;
 
 -- the whole array, and what a ref is
@@ -127,6 +128,17 @@ SELECT align(ref('refs.coarse', 't2'), region(t, 'longitude', 1)) IS NULL AS unm
 SELECT chunk, replace(url, :'tb_data', '') AS url, "offset", length IS NULL AS whole, codecs, missing FROM location(crop(ref('refs.weather', 'packed'), '{3,3,4}', '{1,2,2}'));
 SELECT chunk, replace(url, :'tb_data', '') AS url, "offset" >= 0 AS placed, length > 0 AS some, codecs, missing FROM location(ref('refs.coarse', 't2'));
 
+-- damaged chunks: the message names object and chunk; the others are read
+SELECT read('refs.broken.v[0:2] float32'::tensor_ref);
+SELECT read('refs.broken.v[0:4] float32'::tensor_ref);
+SELECT read('refs.broken.v[4:5] float32'::tensor_ref);
+SELECT read('refs.broken.v[7:8] float32'::tensor_ref);
+\set VERBOSITY sqlstate
+SELECT read(v) FROM refs.broken WHERE block = 1;
+SELECT read(v) FROM refs.broken WHERE block = 2;
+SELECT read(v) FROM refs.broken WHERE block = 3;
+\set VERBOSITY default
+
 -- rows of the table
 SELECT block, t, read(t) IS NOT NULL AS read FROM refs.weather WHERE block < 3 ORDER BY block;
 SELECT sum((stats(read(t))).valid) FROM refs.weather;
@@ -149,6 +161,7 @@ SELECT shape(refs.first());
 SELECT read(t) FROM refs.weather;
 SELECT read(region(t, 'time', 0)) FROM refs.some;
 SELECT shift(t, 'time', 1) FROM refs.some;
+SELECT url FROM refs.some, location(t);
 SELECT read(t::text::tensor_ref) FROM refs.some;
 SELECT read(t) FROM refs.stored;
 SELECT t FROM refs.made;

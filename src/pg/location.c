@@ -45,7 +45,8 @@ put_place(ReturnSetInfo *rsinfo, const TbpgResolved *resolved, const TbPlace *pl
 Datum
 tensorbank_location(PG_FUNCTION_ARGS)
 {
-	const TbpgRef *ref = PG_GETARG_TBREF(0);
+	/* chunks reach beyond the row: the rights of the scan that made the ref do not count */
+	const TbpgRef *ref = tbpg_ref_copy(PG_GETARG_TBREF(0), true);
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	MemoryContext context =
 		AllocSetContextCreate(CurrentMemoryContext, "tensorbank location", ALLOCSET_SMALL_SIZES);

@@ -5,6 +5,7 @@ weather.zarr    time 4 (hours), latitude 8 (descending, float32), longitude 10 (
     packed  int16, scale 0.1, offset 273, _FillValue -9999; one chunk was never written
     label   uint8
     coarse/ a group of its own: t2 sharded, latitude ascending every 20 degrees, longitude every 2
+broken.zarr     x 8 in chunks of 2: chunk 0 is whole, 1 cut short, 2 no zstd at all, 3 fails its checksum
 odd.zarr        x 6 with a coordinate that is not monotonic: v int64; and z without coordinate: w uint64
 """
 import os
@@ -12,7 +13,7 @@ import shutil
 
 import numpy as np
 import zarr
-from zarr.codecs import ZstdCodec
+from zarr.codecs import Crc32cCodec, ZstdCodec
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -58,5 +59,35 @@ def odd():
     zarr.consolidate_metadata(path)
 
 
+def broken():
+    path = os.path.join(HERE, "broken.zarr")
+    shutil.rmtree(path, ignore_errors=True)
+    root = zarr.create_group(path, zarr_format=3)
+    root.create_array("v", shape=(8,), chunks=(2,), dtype="f4", fill_value=0, dimension_names=["x"],
+                      compressors=[ZstdCodec(level=3), Crc32cCodec()])[...] = np.arange(8, dtype="f4")
+    zarr.consolidate_metadata(path)
+
+    def damage(number, change):
+        name = os.path.join(path, "v", "c", str(number))
+        with open(name, "rb") as file:
+            data = file.read()
+        with open(name, "wb") as file:
+            file.write(change(data))
+
+    damage(1, lambda data: data[:-5])
+    damage(2, lambda data: b"not zstd" + crc32c(b"not zstd"))
+    damage(3, lambda data: data[:-1] + bytes([data[-1] ^ 1]))
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return (crc ^ 0xFFFFFFFF).to_bytes(4, "little")
+
+
 weather()
 odd()
+broken()
