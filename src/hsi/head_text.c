@@ -143,8 +143,16 @@ parse_list(const TbJson *doc, const char *name, int n, uint64_t max, uint64_t *n
 	return true;
 }
 
+/* Parsers answer false also for this: it says nothing about the document. */
 static bool
-parse_dims(const TbJson *doc, TbHead *head)
+out_of_memory(bool *no_memory)
+{
+	*no_memory = true;
+	return false;
+}
+
+static bool
+parse_dims(const TbJson *doc, TbHead *head, bool *no_memory)
 {
 	TbJson	   *dims;
 	size_t		n;
@@ -156,26 +164,29 @@ parse_dims(const TbJson *doc, TbHead *head)
 		return false;
 	head->dim = tb_calloc(n + 1, sizeof(char *));
 	if (head->dim == NULL)
-		return false;
+		return out_of_memory(no_memory);
 	head->ndim = head->geo.ndim = (int) n;
 	for (size_t a = 0; a < n; a++)
 	{
 		const char *name;
 
-		if (!tb_json_as_string(tb_json_at(dims, a), &name) || (head->dim[a] = tb_strdup(name)) == NULL)
+		if (!tb_json_as_string(tb_json_at(dims, a), &name))
 			return false;
+		head->dim[a] = tb_strdup(name);
+		if (head->dim[a] == NULL)
+			return out_of_memory(no_memory);
 	}
 	return true;
 }
 
 static bool
-parse_grid(const TbJson *doc, TbHead *head)
+parse_grid(const TbJson *doc, TbHead *head, bool *no_memory)
 {
 	uint64_t	order[TB_MAX_DIM];
 	uint64_t	seen = 0;
 	int			n;
 
-	if (!parse_dims(doc, head))
+	if (!parse_dims(doc, head, no_memory))
 		return false;
 	n = head->ndim;
 	if (!parse_list(doc, "shape", n, INT64_MAX, head->shape) ||
@@ -199,7 +210,7 @@ parse_grid(const TbJson *doc, TbHead *head)
 }
 
 static bool
-parse_arrays(const TbJson *doc, TbHead *head)
+parse_arrays(const TbJson *doc, TbHead *head, bool *no_memory)
 {
 	TbJson	   *list;
 
@@ -208,7 +219,7 @@ parse_arrays(const TbJson *doc, TbHead *head)
 		return false;
 	head->array = tb_calloc(tb_json_length(list), sizeof(TbHeadArray));
 	if (head->array == NULL)
-		return false;
+		return out_of_memory(no_memory);
 	head->n_arrays = (int) tb_json_length(list);
 	for (int i = 0; i < head->n_arrays; i++)
 	{
@@ -223,15 +234,16 @@ parse_arrays(const TbJson *doc, TbHead *head)
 		head->array[i].path = tb_strdup(path);
 		head->array[i].packing = tb_strdup(packing);
 		head->array[i].stat = tb_dtype_parse(type);
-		if (head->array[i].path == NULL || head->array[i].packing == NULL ||
-			head->array[i].stat == TB_NONE)
+		if (head->array[i].path == NULL || head->array[i].packing == NULL)
+			return out_of_memory(no_memory);
+		if (head->array[i].stat == TB_NONE)
 			return false;
 	}
 	return true;
 }
 
 static bool
-parse_parts(const TbJson *doc, TbHead *head)
+parse_parts(const TbJson *doc, TbHead *head, bool *no_memory)
 {
 	TbJson	   *list;
 	uint64_t	last = 0;
@@ -242,7 +254,7 @@ parse_parts(const TbJson *doc, TbHead *head)
 	n = tb_json_length(list);
 	head->run = tb_calloc(n + 1, sizeof(TbRun));
 	if (head->run == NULL)
-		return false;
+		return out_of_memory(no_memory);
 	head->cap_runs = n + 1;
 	for (size_t i = 0; i < n; i++)
 	{
@@ -276,6 +288,7 @@ parse_build(const TbJson *doc, TbHead *head)
 static TbStatus
 parse_head(const TbJson *doc, TbHead *head, TbError *err)
 {
+	bool		no_memory = false;
 	int64_t		number;
 
 	if (!tb_json_get_int(doc, "tensorbank_hsi", &number))
@@ -289,14 +302,14 @@ parse_head(const TbJson *doc, TbHead *head, TbError *err)
 		return corrupt(err, "build");
 	if (!tb_json_get_bool(doc, "complete", &head->complete))
 		return corrupt(err, "complete");
-	if (!parse_grid(doc, head))
-		return corrupt(err, "grid");
+	if (!parse_grid(doc, head, &no_memory))
+		return no_memory ? tb_fail(err, TB_E_NOMEM, "out of memory") : corrupt(err, "grid");
 	if (!tb_json_get_int(doc, "levels", &number) || number != head->geo.n_levels)
 		return corrupt(err, "levels");
-	if (!parse_arrays(doc, head))
-		return corrupt(err, "arrays");
-	if (!parse_parts(doc, head))
-		return corrupt(err, "parts_done");
+	if (!parse_arrays(doc, head, &no_memory))
+		return no_memory ? tb_fail(err, TB_E_NOMEM, "out of memory") : corrupt(err, "arrays");
+	if (!parse_parts(doc, head, &no_memory))
+		return no_memory ? tb_fail(err, TB_E_NOMEM, "out of memory") : corrupt(err, "parts_done");
 	if (head->complete && tb_head_parts_done(head) != head->geo.n_parts)
 		return corrupt(err, "complete, but parts are lacking");
 	return TB_OK;
