@@ -92,7 +92,6 @@ def query(connection):
             text = sql.format(schema).replace("read(", "tensorbank.read(")
             ms, scan = explained(connection, text)
             answers.append(connection.execute(f"SELECT array_agg(block ORDER BY block) FROM ({text}) q").fetchone()[0])
-            # the same question without statistics: every block is a candidate
             pruned = {k: v for k, v in scan.items() if k.startswith("Pruned") and v}
             print(f"     {schema}: {scan['Actual Rows']} of {scan['Blocks']} blocks in {ms:.1f} ms, "
                   f"{scan['Store Requests']} requests, {scan['Store Bytes'] / 1024:.0f} kB; "
@@ -102,8 +101,8 @@ def query(connection):
 
 def read_one(connection):
     step("Read a block into numpy and look at it")
+    tensorbank.register(connection)
     with connection.cursor(binary=True) as cursor:
-        tensorbank.register(connection)
         cursor.execute("SELECT tensorbank.read(sst), sst::text, tensorbank.preview(tensorbank.read(sst)) FROM far.sea"
                        " WHERE sst_max > 29.5 AND sst_missing BETWEEN 5 AND 40 ORDER BY sst_std DESC LIMIT 1")
         array, name, preview = cursor.fetchone()
@@ -141,7 +140,7 @@ def freeze(connection):
     step("Freeze a query as a dataset")
     connection.execute("SELECT tensorbank.create_dataset('windy', %s, params => '{2}')", (DATASET,))
     name, count, digest = connection.execute(
-        "SELECT name, count, hash FROM tensorbank.datasets WHERE name = 'windy'").fetchone()
+        "SELECT name, samples, hash FROM tensorbank.datasets WHERE name = 'windy'").fetchone()
     print(f"   {name}: {count} samples, sha256 {digest[:16]}...")
 
 
