@@ -50,9 +50,6 @@ text_or_null(FunctionCallInfo fcinfo, int arg)
 static void
 check_arguments(const TbpgOpen *open)
 {
-	TbStreamState state;
-	TbError		err;
-
 	if ((open->dataset == NULL) == (open->query == NULL))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -82,8 +79,21 @@ check_arguments(const TbpgOpen *open)
 				 errmsg("several ranks need a named dataset"),
 				 errdetail("Every rank would freeze the query by itself and might see other rows."),
 				 errhint("Freeze it once with tensorbank.create_dataset(), then open dataset => 'name' on every rank.")));
-	if (open->state != NULL)
-		TBPG_CHECK(tb_state_parse(open->state, &state, &err), &err);
+}
+
+/* Who resumes goes on with the state's own order, whatever seed, epoch and shuffle are by default. */
+static void
+resume(TbpgOpen *open)
+{
+	TbStreamState state;
+	TbError		err;
+
+	if (open->state == NULL)
+		return;
+	TBPG_CHECK(tb_state_parse(open->state, &state, &err), &err);
+	open->seed = (int64) state.seed;
+	open->epoch = (int64) state.epoch;
+	open->shuffle = pstrdup(state.shuffle == TB_SHUFFLE_FULL ? "full" : "none");
 }
 
 void
@@ -108,6 +118,7 @@ tbpg_open_arguments(FunctionCallInfo fcinfo, TbpgOpen *open)
 	open->tail = text_or_null(fcinfo, ARG_TAIL);
 	open->state = text_or_null(fcinfo, ARG_STATE);
 	check_arguments(open);
+	resume(open);
 }
 
 /* ---- the dataset ---- */
