@@ -359,6 +359,8 @@ tbpg_import_schema(ImportForeignSchemaStmt *stmt, Oid server)
 		ereport(WARNING,
 				(errcode(ERRCODE_WARNING),
 				 errmsg("no arrays to import"),
-				 errdetail("%zu nodes below \"%s\", %d of them not usable.", nodes->n, import.path, import.warnings)));
+				 errdetail("%zu nodes below \"%s\", %d of them not usable.", nodes->n, import.path, import.warnings),
+				 tb_store_can_list(tb_source_store(import.source)) ? 0 :
+				 errhint("The store cannot be listed: consolidate its metadata (zarr.consolidate_metadata), or import the path of an array.")));
 	return import.commands;
 }

@@ -38,7 +38,7 @@ def make_stores():
                "shards": ((zarr.codecs.ZstdCodec(level=3),), (64, SIDE, SIDE))}
     for name, (compressors, shards) in layouts.items():
         path = f"{STORES}/{name}.zarr"
-        marker = f"{path}/.blocks-{BLOCKS}"
+        marker = f"{path}/.ready-{BLOCKS}"
         if os.path.exists(marker):
             continue
         rng = np.random.default_rng(1)
@@ -48,6 +48,8 @@ def make_stores():
         for start in range(0, BLOCKS, 64):
             stop = min(start + 64, BLOCKS)
             array[start:stop] = np.stack([field(i, rng) for i in range(start, stop)])
+        # over HTTP nothing can be listed
+        zarr.consolidate_metadata(path)
         with open(marker, "w"):
             pass
         subprocess.run(["chmod", "-R", "a+rwX", path], check=True)
