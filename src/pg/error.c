@@ -36,7 +36,7 @@ tbpg_sqlstate(TbStatus status)
 		case TB_E_NOT_FOUND:
 			return ERRCODE_FDW_TABLE_NOT_FOUND;
 		case TB_E_NO_GROUP:
-			return ERRCODE_FDW_NO_SCHEMAS;
+			return ERRCODE_FDW_SCHEMA_NOT_FOUND;
 		case TB_E_NO_ARRAY:
 			return ERRCODE_FDW_COLUMN_NAME_NOT_FOUND;
 		case TB_E_CHANGED:
