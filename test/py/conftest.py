@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import tempfile
+import types
 import uuid
 
 import psycopg
@@ -136,7 +137,10 @@ def db(server, stores, index_folder, web, request):
 def conn(db):
     with db.connect() as c:
         c.notices = []
-        c.add_notice_handler(lambda d: c.notices.append(d))
+        # the diagnostics are gone when the handler returns: a copy
+        c.add_notice_handler(lambda d: c.notices.append(types.SimpleNamespace(
+            severity_nonlocalized=d.severity_nonlocalized, sqlstate=d.sqlstate, message_primary=d.message_primary,
+            message_detail=d.message_detail, message_hint=d.message_hint)))
         yield c
 
 

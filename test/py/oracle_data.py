@@ -44,7 +44,7 @@ class Variable:
         if not self.sentinels or d.kind == "b":
             return d
         if d.kind == "f":
-            return np.dtype("f4") if d.itemsize <= 4 else d
+            return d
         return np.dtype("f4") if d.itemsize <= 2 else np.dtype("f8")
 
     @property
@@ -232,7 +232,8 @@ class Store:
     def statistics(variable, part):
         """min, max, mean, std, valid, nan, missing of a block."""
         masked = variable.missing[part]
-        values = variable.decoded[part]
+        # what is masked but not scaled keeps its integers exact
+        values = (variable.packed if variable.scale is None else variable.decoded)[part]
         nan = np.isnan(values) & ~masked if values.dtype.kind == "f" else np.zeros(values.shape, dtype=bool)
         good = values[~(masked | nan)]
         counts = [int(good.size), int(nan.sum()), int(masked.sum())]

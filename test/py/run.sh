@@ -1,14 +1,17 @@
 #!/bin/bash
 # pytest against private clusters. Further arguments go to pytest. TB_VENV: another Python environment than build/venv.
+# It runs in test/py: in the project's root tensorbank.so would be taken for the Python package.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-venv=${TB_VENV:-build/venv}
-report=${TB_REPORT:-build/pytest.xml}
+root=$PWD
+venv=$(cd "${TB_VENV:-build/venv}" && pwd) || exit 2
+report=$root/${TB_REPORT:-build/pytest.xml}
 mkdir -p build
 test/cluster.sh install || exit 1
 rm -f "$report"
-PYTHONPATH=src/client/python PYTHONDONTWRITEBYTECODE=1 "$venv/bin/python" -m pytest -q -rs -p no:cacheprovider --tb=short \
-	--junitxml="$report" -o junit_family=xunit1 test/py "$@"
+cd test/py || exit 2
+PYTHONPATH=$root/src/client/python PYTHONDONTWRITEBYTECODE=1 "$venv/bin/python" -m pytest -q -rs -p no:cacheprovider --tb=short \
+	--junitxml="$report" -o junit_family=xunit1 "${@#test/py/}"
 rc=$?
 # Skipped tests are told, with their reasons, but are neither passed nor failed; errors are failures.
 "$venv/bin/python" - "$report" $rc <<'PY'
