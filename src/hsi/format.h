@@ -11,7 +11,9 @@
 #define TB_HSI_LEVELS 16
 #define TB_HSI_CHUNK_NODES 4096 /* at most so many nodes in an inner chunk */
 #define TB_HSI_TOP_NODES 64		/* a level of at most so many nodes is the last one */
-#define TB_HSI_PART_MAX ((uint64_t) 1 << 18)	/* blocks in a part by default */
+#define TB_HSI_PARTS 64			/* parts that a grid is cut into by default: each costs objects of its own */
+#define TB_HSI_PART_MIN 512		/* blocks in a part, by default at least */
+#define TB_HSI_PART_MAX ((uint64_t) 1 << 18)	/* and at most */
 #define TB_HSI_PART_LIMIT ((uint64_t) 1 << 24)	/* nodes in a shard, for anybody's index */
 #define TB_HSI_KEY_BYTES 1024
 

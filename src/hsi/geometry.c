@@ -50,18 +50,23 @@ choose_fan(TbGeometry *geo, const TbGridInfo *info)
 		geo->fan[wide[i]] = by_axes[n];
 }
 
-/*
- * Chunk and shard of a level: chunks start as one fan box and double along their shortest axis; shards take
- * whole axes from the fastest in block order on, cut the first that does not fit, and single chunks of the rest.
- */
+/* Nodes of a level in a box of this size at its start: less than the product where an axis is shorter. */
+static uint64_t
+nodes_in(int ndim, const uint64_t *size, const uint64_t *shape)
+{
+	uint64_t	clipped[TB_MAX_DIM];
+
+	for (int a = 0; a < ndim; a++)
+		clipped[a] = size[a] < shape[a] ? size[a] : shape[a];
+	return product(ndim, clipped);
+}
+
+/* Chunks start as one fan box and double along their shortest axis. */
 static void
-choose_boxes(TbGeometry *geo, int level, uint64_t wanted)
+choose_chunk(TbGeometry *geo, int level, uint64_t limit)
 {
 	const uint64_t *shape = geo->shape[level];
 	uint64_t   *chunk = geo->chunk[level];
-	uint64_t   *shard = geo->shard[level];
-	uint64_t	limit = wanted < TB_HSI_CHUNK_NODES ? wanted : TB_HSI_CHUNK_NODES;
-	uint64_t	left;
 
 	memcpy(chunk, geo->fan, sizeof(geo->fan));
 	for (;;)
@@ -69,27 +74,41 @@ choose_boxes(TbGeometry *geo, int level, uint64_t wanted)
 		int			shortest = -1;
 
 		for (int a = 0; a < geo->ndim; a++)
-			if (geo->fan[a] > 1 && chunk[a] < shape[a] &&
-				(shortest < 0 || chunk[a] < chunk[shortest]))
+			if (geo->fan[a] > 1 && chunk[a] < shape[a] && (shortest < 0 || chunk[a] < chunk[shortest]))
 				shortest = a;
 		if (shortest < 0 || product(geo->ndim, chunk) * 2 > limit)
 			break;
 		chunk[shortest] *= 2;
 	}
+}
+
+/*
+ * Chunk and shard of a level. Shards take whole axes from the fastest in block order on, cut the first that
+ * does not fit, and take single chunks of the rest.
+ */
+static void
+choose_boxes(TbGeometry *geo, int level, uint64_t wanted)
+{
+	const uint64_t *shape = geo->shape[level];
+	const uint64_t *chunk = geo->chunk[level];
+	uint64_t   *shard = geo->shard[level];
+
+	choose_chunk(geo, level, wanted < TB_HSI_CHUNK_NODES ? wanted : TB_HSI_CHUNK_NODES);
 	memcpy(shard, chunk, sizeof(geo->fan));
-	left = wanted / product(geo->ndim, chunk);	/* shards in chunks */
-	for (int i = geo->ndim - 1; i >= 0 && left > 1; i--)
+	for (int i = geo->ndim - 1; i >= 0; i--)
 	{
 		int			a = geo->order[i];
 		uint64_t	n = ceil_div(shape[a], chunk[a]);
+		uint64_t	now = nodes_in(geo->ndim, shard, shape);
+		uint64_t	fits = now == 0 ? 0 : wanted / now;	/* 0: a grid without blocks */
 
-		if (n > left)
-		{
-			shard[a] = chunk[a] * left;
-			break;
-		}
 		shard[a] = chunk[a] * n;
-		left /= n;
+		if (nodes_in(geo->ndim, shard, shape) <= wanted && product(geo->ndim, shard) <= TB_HSI_PART_LIMIT)
+			continue;
+		shard[a] = chunk[a] * (fits == 0 ? 1 : fits < n ? fits : n);
+		if (product(geo->ndim, shard) > TB_HSI_PART_LIMIT)
+			shard[a] = chunk[a];
+		break;
 	}
 }
 
@@ -129,11 +148,10 @@ tb_geometry_make(TbGeometry *geo, const TbGridInfo *info, uint64_t part_blocks)
 	choose_fan(geo, info);
 	if (part_blocks == 0)
 	{
-		part_blocks = info->n_blocks / 256;
-		part_blocks = part_blocks < 256 ? 256 : part_blocks;
-		part_blocks = part_blocks > TB_HSI_PART_MAX ? TB_HSI_PART_MAX : part_blocks;
+		part_blocks = info->n_blocks / TB_HSI_PARTS;
+		part_blocks = part_blocks < TB_HSI_PART_MIN ? TB_HSI_PART_MIN : part_blocks;
 	}
-	choose_boxes(geo, 0, part_blocks > TB_HSI_PART_LIMIT ? TB_HSI_PART_LIMIT : part_blocks);
+	choose_boxes(geo, 0, part_blocks > TB_HSI_PART_MAX ? TB_HSI_PART_MAX : part_blocks);
 	stack_levels(geo);
 }
 
