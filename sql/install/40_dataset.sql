@@ -47,11 +47,11 @@ GRANT SELECT ON tensorbank.datasets TO PUBLIC;
 COMMENT ON VIEW tensorbank.datasets IS 'datasets that the current user may open';
 
 -- Run one SELECT once, put its rows in a total order, store them; gives the content hash.
-CREATE FUNCTION tensorbank.create_dataset(name text, query text, params text[] DEFAULT NULL, shape_policy text DEFAULT 'error')
-	RETURNS text
+CREATE FUNCTION tensorbank.create_dataset(
+	name text, query text, params text[] DEFAULT NULL, shape_policy text DEFAULT 'error') RETURNS text
 	AS 'MODULE_PATHNAME', 'tensorbank_create_dataset' LANGUAGE C VOLATILE;
-REVOKE EXECUTE ON FUNCTION tensorbank.create_dataset(text, text, text[], text) FROM PUBLIC;
-COMMENT ON FUNCTION tensorbank.create_dataset(text, text, text[], text) IS 'freeze a query as a dataset; gives its hash';
+REVOKE EXECUTE ON FUNCTION tensorbank.create_dataset FROM PUBLIC;
+COMMENT ON FUNCTION tensorbank.create_dataset IS 'freeze a query as a dataset; gives its hash';
 
 -- For the owner. The file stays: other databases may name the same hash.
 CREATE FUNCTION tensorbank.drop_dataset(name text) RETURNS void

@@ -1,6 +1,6 @@
 /*
- * Streams and handles. A handle names a tensor in a buffer of the streamer and is good in the session (and for the role) that
- * got it, until it is released; every bad one is "invalid handle" (HV00B).
+ * Streams and handles. A handle names a tensor in a buffer of the streamer and is good in the session (and for the
+ * role) that got it, until it is released; every bad one is "invalid handle" (HV00B).
  */
 CREATE TYPE tensorbank.handle;
 CREATE FUNCTION tensorbank.handle_in(cstring) RETURNS tensorbank.handle
@@ -53,7 +53,7 @@ CREATE FUNCTION tensorbank.release(handle tensorbank.handle) RETURNS void
 	AS 'MODULE_PATHNAME', 'tensorbank_handle_release' LANGUAGE C VOLATILE STRICT;
 CREATE FUNCTION tensorbank.release(handles tensorbank.handle[]) RETURNS void
 	AS 'MODULE_PATHNAME', 'tensorbank_handles_release' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tensorbank.load(tensorbank.tensor_ref, text) IS 'have the streamer bring a tensor; freed at release, abort or session end';
+COMMENT ON FUNCTION tensorbank.load IS 'have the streamer bring a tensor; freed at release, abort or session end';
 COMMENT ON FUNCTION tensorbank.wait(tensorbank.handle) IS 'wait until a tensor is there';
 COMMENT ON FUNCTION tensorbank.read(tensorbank.handle) IS 'the tensor of a handle, as a value';
 COMMENT ON FUNCTION tensorbank.release(tensorbank.handle[]) IS 'give the tensors of a batch, or loaded ones, back';
@@ -73,15 +73,13 @@ CREATE FUNCTION tensorbank.close_stream(stream bigint) RETURNS void
 	AS 'MODULE_PATHNAME', 'tensorbank_close_stream' LANGUAGE C VOLATILE STRICT;
 CREATE FUNCTION tensorbank.renew_stream(stream bigint) RETURNS void
 	AS 'MODULE_PATHNAME', 'tensorbank_renew_stream' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tensorbank.open_stream(text, text, text[], integer, text, bigint, bigint, integer, integer, text, integer, text, text)
-	IS 'begin to deliver a dataset in batches';
+COMMENT ON FUNCTION tensorbank.open_stream IS 'begin to deliver a dataset in batches';
 COMMENT ON FUNCTION tensorbank.next_batch(bigint) IS 'the next batch of a stream, no row at its end';
 COMMENT ON FUNCTION tensorbank.close_stream(bigint) IS 'end a stream';
 COMMENT ON FUNCTION tensorbank.renew_stream(bigint) IS 'send the streamer fresh credentials';
 
-REVOKE EXECUTE ON FUNCTION tensorbank.load(tensorbank.tensor_ref, text) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION tensorbank.open_stream(text, text, text[], integer, text, bigint, bigint, integer, integer, text, integer, text, text)
-	FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION tensorbank.load FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION tensorbank.open_stream FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION tensorbank.next_batch(bigint) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION tensorbank.renew_stream(bigint) FROM PUBLIC;
 

@@ -17,7 +17,7 @@ typedef struct TbpgRight
 {
 	Oid			relid;
 	AttrNumber	attnum;			/* of a tensor_ref; 0: any column of a relation that the query names */
-	Oid			user;			/* refs: whose right counted (the owner of a view, say); relations: the dataset's owner */
+	Oid			user;			/* refs: whose right counted (a view's owner, say); relations: the owner */
 } TbpgRight;
 
 /* A store that samples lie in. */
@@ -62,8 +62,9 @@ typedef struct TbpgFrozen
 	TbBuf	   *file;
 } TbpgFrozen;
 /*
- * Run a query as the current user, read-only, and freeze its rows. errors: tbpg_query_check's; 22004 NULL refs, 2202E shapes
- * that differ, 22023 no rows or no tensor_ref column, 42701 two columns of a name; rights and stores of refs.
+ * Run a query as the current user, read-only, and freeze its rows. errors: tbpg_query_check's; 22004 NULL refs,
+ * 2202E shapes that differ, 22023 no rows or no tensor_ref column, 42701 two columns of a name; rights and stores
+ * of refs.
  */
 extern void tbpg_freeze(const char *text, ArrayType *params, TbpgFrozen *frozen);
 
@@ -121,8 +122,8 @@ extern void tbpg_freeze_write(TbpgFreezer *freezer, const char *key, size_t len)
 extern bool tbpg_dataset_find(const char *name, TbpgDatasetInfo *info);	/* no check of rights */
 extern void tbpg_dataset_insert(const TbpgDatasetInfo *info, const char *query, ArrayType *params);
 /*
- * May the current user open it? Owner or granted; and the owner may still read what it was made of. errors: 42501, 42704
- * (dropped meanwhile), 42P01, 42703.
+ * May the current user open it? Owner or granted; and the owner may still read what it was made of. errors: 42501,
+ * 42P01, 42703.
  */
 extern void tbpg_dataset_check(const TbpgDatasetInfo *info);
 /* A copy in a memory context of its own below parent. */

@@ -163,8 +163,8 @@ tbpg_dataset_find(const char *name, TbpgDatasetInfo *info)
 	bool		any;
 
 	SPI_connect();
-	any = tbpg_catalog_run("SELECT owner, hash, samples, server, url, columns, tables, ref_tables, ref_columns, ref_users, "
-						   "servers, urls FROM tensorbank.dataset WHERE name OPERATOR(pg_catalog.=) $1",
+	any = tbpg_catalog_run("SELECT owner, hash, samples, server, url, columns, tables, ref_tables, ref_columns, "
+						   "ref_users, servers, urls FROM tensorbank.dataset WHERE name OPERATOR(pg_catalog.=) $1",
 						   1, &type, &value, NULL, true) > 0;
 	if (any)
 	{
@@ -310,9 +310,9 @@ tbpg_dataset_insert(const TbpgDatasetInfo *info, const char *query, ArrayType *p
 	write_rights(info, &values[9]);
 	write_stores(info, &values[13]);
 	SPI_connect();
-	(void) tbpg_catalog_run("INSERT INTO tensorbank.dataset (name, owner, hash, samples, server, url, columns, query, params, "
-							"tables, ref_tables, ref_columns, ref_users, servers, urls) VALUES ($1, $2, $3, $4, $5, $6, "
-							"$7::pg_catalog.jsonb, $8, $9, $10, $11, $12, $13, $14, $15)",
+	(void) tbpg_catalog_run("INSERT INTO tensorbank.dataset (name, owner, hash, samples, server, url, columns, query, "
+							"params, tables, ref_tables, ref_columns, ref_users, servers, urls) VALUES ($1, $2, $3, "
+							"$4, $5, $6, $7::pg_catalog.jsonb, $8, $9, $10, $11, $12, $13, $14, $15)",
 							lengthof(types), types, values, nulls, false);
 	SPI_finish();
 }

@@ -139,7 +139,8 @@ tensorbank_grant_dataset(PG_FUNCTION_ARGS)
 {
 	char	   *name = own_dataset(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 
-	change("INSERT INTO tensorbank.dataset_grant (name, grantee) VALUES ($1, $2::pg_catalog.regrole) ON CONFLICT DO NOTHING",
+	change("INSERT INTO tensorbank.dataset_grant (name, grantee) VALUES ($1, $2::pg_catalog.regrole) "
+		   "ON CONFLICT DO NOTHING",
 		   name, true, grantee(text_to_cstring(PG_GETARG_TEXT_PP(1))));
 	PG_RETURN_VOID();
 }
@@ -149,7 +150,8 @@ tensorbank_revoke_dataset(PG_FUNCTION_ARGS)
 {
 	char	   *name = own_dataset(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 
-	change("DELETE FROM tensorbank.dataset_grant WHERE name OPERATOR(pg_catalog.=) $1 AND grantee OPERATOR(pg_catalog.=) $2",
+	change("DELETE FROM tensorbank.dataset_grant WHERE name OPERATOR(pg_catalog.=) $1 "
+		   "AND grantee OPERATOR(pg_catalog.=) $2",
 		   name, true, grantee(text_to_cstring(PG_GETARG_TEXT_PP(1))));
 	PG_RETURN_VOID();
 }

@@ -156,7 +156,8 @@ begin_text_settings(void)
 	int			level = NewGUCNestLevel();
 
 	for (size_t i = 0; i < lengthof(setting); i++)
-		(void) set_config_option(setting[i][0], setting[i][1], PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+		(void) set_config_option(setting[i][0], setting[i][1], PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
+								 false);
 	return level;
 }
 
@@ -325,7 +326,8 @@ note_stores(const TbpgFreezer *f, TbpgDatasetInfo *info)
 		{
 			const TbpgStore *store = lfirst(cell);
 
-			known = known || (strcmp(store->server, array->array.server) == 0 && strcmp(store->url, array->array.url) == 0);
+			known = known || (strcmp(store->server, array->array.server) == 0 &&
+							  strcmp(store->url, array->array.url) == 0);
 		}
 		if (!known)
 		{

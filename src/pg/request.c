@@ -79,7 +79,7 @@ tbpg_bad_reply(const char *member)
 			(errcode(ERRCODE_PROTOCOL_VIOLATION),
 			 errmsg("the streamer's answer is not understood"),
 			 errdetail("Member \"%s\".", member),
-			 errhint("Module and streamer program are of different versions: install them together, then restart the server.")));
+			 errhint("Install module and streamer program of one version, then restart the server.")));
 }
 
 char *

@@ -320,7 +320,8 @@ end_subtransaction(SubXactEvent event, SubTransactionId sub, SubTransactionId pa
 /* DISCARD ALL ends what the session has in the streamer: that is the next user's connection in a pool. */
 static void
 watch_utility(PlannedStmt *statement, const char *source, bool read_only_tree, ProcessUtilityContext context,
-			  ParamListInfo params, QueryEnvironment *environment, DestReceiver *destination, QueryCompletion *completion)
+			  ParamListInfo params, QueryEnvironment *environment, DestReceiver *destination,
+			  QueryCompletion *completion)
 {
 	bool		discard = IsA(statement->utilityStmt, DiscardStmt) &&
 		((DiscardStmt *) statement->utilityStmt)->target == DISCARD_ALL;
@@ -328,7 +329,8 @@ watch_utility(PlannedStmt *statement, const char *source, bool read_only_tree, P
 	if (next_utility != NULL)
 		next_utility(statement, source, read_only_tree, context, params, environment, destination, completion);
 	else
-		standard_ProcessUtility(statement, source, read_only_tree, context, params, environment, destination, completion);
+		standard_ProcessUtility(statement, source, read_only_tree, context, params, environment, destination,
+								completion);
 	if (discard)
 		tbpg_link_close();
 }

@@ -37,8 +37,8 @@ enum
 };
 
 static const char *const arg_name[N_ARGS] = {
-	"dataset", "query", "params", "batch_size", "shuffle", "seed", "epoch", "rank", "world_size", "device", "prefetch", "tail",
-	"state"
+	"dataset", "query", "params", "batch_size", "shuffle", "seed", "epoch", "rank", "world_size", "device", "prefetch",
+	"tail", "state"
 };
 
 static char *
@@ -78,7 +78,7 @@ check_arguments(const TbpgOpen *open)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("several ranks need a named dataset"),
 				 errdetail("Every rank would freeze the query by itself and might see other rows."),
-				 errhint("Freeze it once with tensorbank.create_dataset(), then open dataset => 'name' on every rank.")));
+				 errhint("Freeze it with tensorbank.create_dataset(), then open dataset => 'name' on every rank.")));
 }
 
 /* Who resumes goes on with the state's own order, whatever seed, epoch and shuffle are by default. */
@@ -139,7 +139,8 @@ write_file(const TbBuf *file, char **path)
 	int			fd;
 
 	if (mkdir(TBPG_TEMP_DIRECTORY, 0700) != 0 && errno != EEXIST)
-		ereport(ERROR, (errcode_for_file_access(), errmsg("could not create directory \"%s\": %m", TBPG_TEMP_DIRECTORY)));
+		ereport(ERROR,
+				(errcode_for_file_access(), errmsg("could not create directory \"%s\": %m", TBPG_TEMP_DIRECTORY)));
 	*path = psprintf("%s/%d.%u.tbd", TBPG_TEMP_DIRECTORY, MyProcPid, ++counter);
 	fd = OpenTransientFilePerm(*path, O_RDWR | O_CREAT | O_TRUNC | PG_BINARY, 0600);
 	if (fd < 0)

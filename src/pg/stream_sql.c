@@ -134,7 +134,8 @@ give_batch(ReturnSetInfo *result, TbpgStream *stream, const TbJson *reply)
 	n = batch_tensors(reply, handle_type, &values[1], &values[2]);
 	values[3] = batch_scalars(reply);
 	values[4] = CStringGetTextDatum(tbpg_reply_text(reply, "state"));
-	tbpg_session_add_batch(stream, (uint32) tbpg_reply_int(reply, "slot"), (uint64) tbpg_reply_int(reply, "generation"), n);
+	tbpg_session_add_batch(stream, (uint32) tbpg_reply_int(reply, "slot"),
+						   (uint64) tbpg_reply_int(reply, "generation"), n);
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 

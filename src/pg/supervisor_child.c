@@ -2,9 +2,9 @@
  * The streamer as a child program of the supervisor: its arguments, starting it with a clean slate, its log
  * lines, its end. When and how often it is started is supervisor.c's.
  *
- * The child inherits nothing of a PostgreSQL process but environment and process group: descriptors are
- * closed, signals reset, and shared memory goes with exec. It ends with its lifeline, a pipe whose write end
- * only the supervisor has; the kernel's parent-death signal is there for a child that no longer listens.
+ * The child inherits nothing of a PostgreSQL process but the environment: descriptors are closed, signals
+ * reset, and shared memory goes with exec. It ends with its lifeline, a pipe whose write end only the
+ * supervisor has; the kernel's parent-death signal is there for a child that no longer listens.
  */
 #include "postgres.h"
 
@@ -119,6 +119,8 @@ become_streamer(char *const *arguments, int lifeline, int log, int null, pid_t s
 		close(fd);
 	for (int number = 1; number < NSIG; number++)
 		(void) sigaction(number, &standard, NULL);
+	/* not in the server's group: an immediate shutdown's SIGQUIT would leave a core file behind */
+	(void) setsid();
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	(void) prctl(PR_SET_PDEATHSIG, SIGKILL);
