@@ -127,12 +127,6 @@ check_bool(const char *name, const char *value)
 }
 
 static void
-check_statistics(const char *name, const char *value)
-{
-	(void) tbpg_option_bool(name, value);
-}
-
-static void
 check_path(const char *name, const char *value)
 {
 	if (value[0] == '/' || strstr(value, "//") != NULL)
@@ -163,7 +157,6 @@ static const Option known_options[] = {
 	{"path", ForeignTableRelationId, check_path},
 	{"append_dim", ForeignTableRelationId, check_nonempty},
 	{"cell_shape", ForeignTableRelationId, check_shape},
-	{"statistics", ForeignTableRelationId, check_statistics},
 	{"array", AttributeRelationId, check_path},
 	{"dimension", AttributeRelationId, check_nonempty},
 	{"statistic", AttributeRelationId, check_stat},

@@ -44,13 +44,24 @@ estimate_rows(const PlanRel *plan, RelOptInfo *rel, List *clauses)
 	return rows;
 }
 
+/* The executor checks rights, but planning already reaches for the store: nobody makes us do that without a right to read. */
+static void
+check_may_read(Oid relid, Oid user)
+{
+	if (pg_class_aclcheck(relid, user, ACL_SELECT) != ACLCHECK_OK &&
+		pg_attribute_aclcheck_all(relid, user, ACL_SELECT, ACLMASK_ANY) != ACLCHECK_OK)
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_FOREIGN_TABLE, get_rel_name(relid));
+}
+
 void
 tbpg_get_rel_size(PlannerInfo *root, RelOptInfo *rel, Oid relid)
 {
 	PlanRel    *plan = palloc0(sizeof(PlanRel));
+	Oid			user = OidIsValid(rel->userid) ? rel->userid : GetUserId();
 	double		rows;
 
-	plan->table = tbpg_table(relid, OidIsValid(rel->userid) ? rel->userid : GetUserId());
+	check_may_read(relid, user);
+	plan->table = tbpg_table(relid, user);
 	tbpg_table_pin(plan->table, CurrentMemoryContext);
 	rel->fdw_private = plan;
 	rel->tuples = (double) plan->table->info->n_blocks;
@@ -188,6 +199,24 @@ read_columns(PlannerInfo *root, RelOptInfo *rel)
 	return walk.attrs;
 }
 
+/*
+ * Attribute numbers that anything above or in the scan looks at, 0 for the whole row. Not from the plan's
+ * target list: for count(*) and the like the planner puts the table's every column there.
+ */
+static List *
+used_columns(RelOptInfo *rel, List *quals)
+{
+	Bitmapset  *used = NULL;
+	List	   *attrs = NIL;
+	int			member = -1;
+
+	pull_varattnos((Node *) rel->reltarget->exprs, rel->relid, &used);
+	pull_varattnos((Node *) quals, rel->relid, &used);
+	while ((member = bms_next_member(used, member)) >= 0)
+		attrs = lappend_int(attrs, member + FirstLowInvalidHeapAttributeNumber);
+	return attrs;
+}
+
 ForeignScan *
 tbpg_get_plan(PlannerInfo *root, RelOptInfo *rel, Oid relid, ForeignPath *path, List *tlist, List *clauses,
 			  Plan *outer)
@@ -208,6 +237,6 @@ tbpg_get_plan(PlannerInfo *root, RelOptInfo *rel, Oid relid, ForeignPath *path, 
 			pushed = lappend_int(pushed, list_length(quals));
 		quals = lappend(quals, info->clause);
 	}
-	private = list_make3(pushed, read_columns(root, rel), linitial(path->fdw_private));
+	private = list_make4(pushed, read_columns(root, rel), linitial(path->fdw_private), used_columns(rel, quals));
 	return make_foreignscan(tlist, quals, rel->relid, NIL, private, NIL, NIL, outer);
 }
