@@ -15,6 +15,7 @@ enum TbpgScanPrivate
 	TBPG_PRIVATE_PUSHED,		/* IntList: which clauses of the plan's quals may prune */
 	TBPG_PRIVATE_READ,			/* IntList: attribute numbers that read() is called on above the scan */
 	TBPG_PRIVATE_DESCENDING,	/* Integer: rows by falling block number */
+	TBPG_PRIVATE_USED,			/* IntList: attribute numbers that are looked at, 0: the whole row */
 	TBPG_N_PRIVATE
 };
 

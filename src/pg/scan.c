@@ -33,24 +33,20 @@ free_scan(void *object)
 	tb_scan_free(object);
 }
 
-/* Which columns the plan looks at, and so which arrays' statistics a row must have. */
+/* Which columns the query looks at, and so which arrays' statistics a row must have. */
 static void
 find_needs(TbpgScanState *state, ForeignScan *plan)
 {
-	Bitmapset  *used = NULL;
-	Index		relid = plan->scan.scanrelid;
-	bool		all;
+	List	   *used = list_nth(plan->fdw_private, TBPG_PRIVATE_USED);
+	bool		all = list_member_int(used, 0);
 
-	pull_varattnos((Node *) plan->scan.plan.targetlist, relid, &used);
-	pull_varattnos((Node *) plan->scan.plan.qual, relid, &used);
-	all = bms_is_member(0 - FirstLowInvalidHeapAttributeNumber, used);
 	state->need_column = palloc0(sizeof(bool) * (size_t) Max(state->table->natts, 1));
 	state->need_array = palloc0(sizeof(bool) * (size_t) Max(state->table->info->n_arrays, 1));
 	for (int i = 0; i < state->table->natts; i++)
 	{
 		const TbpgColumn *column = &state->table->column[i];
 
-		if (!all && !bms_is_member(i + 1 - FirstLowInvalidHeapAttributeNumber, used))
+		if (!all && !list_member_int(used, i + 1))
 			continue;
 		state->need_column[i] = true;
 		if (column->role == TBPG_STAT)

@@ -118,8 +118,19 @@ class Cluster:
     def kill(self, pid, sig=signal.SIGKILL):
         os.kill(pid, sig)
 
+    def restarts(self):
+        """How often a crash made the server start all its processes anew."""
+        return self.log().count("all server processes terminated; reinitializing")
+
+    def crash(self, pid):
+        """Kill a process that is attached to shared memory, and wait for the server to come back."""
+        before = self.restarts()
+        self.kill(pid)
+        assert wait_for(lambda: self.restarts() > before, 30), "the server did not notice"
+        self.wait_up()
+
     def wait_up(self, seconds=30):
-        """After a crash: until the server takes connections again."""
+        """Until the server takes connections."""
 
         def up():
             try:

@@ -10,7 +10,7 @@ mkdir -p build
 test/cluster.sh install || exit 1
 rm -f "$report"
 cd test/py || exit 2
-PYTHONPATH=$root/src/client/python PYTHONDONTWRITEBYTECODE=1 "$venv/bin/python" -m pytest -q -rs -p no:cacheprovider --tb=short \
+PYTHONPATH=$root/src/client/python PYTHONDONTWRITEBYTECODE=1 "$venv/bin/python" -m pytest -q -rs -p no:cacheprovider -W ignore::UserWarning --tb=short \
 	--junitxml="$report" -o junit_family=xunit1 "${@#test/py/}"
 rc=$?
 # Skipped tests are told, with their reasons, but are neither passed nor failed; errors are failures.

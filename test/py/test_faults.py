@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import threading
 import time
 
@@ -64,8 +63,9 @@ def test_not_a_zarr(conn, stores):
     with open(f"{stores}/folder/readme.txt", "w") as file:
         file.write("no array here")
     open_up(f"{stores}/folder")
-    for server in ("disk", "web"):
-        fails(conn, "HV00Q", f'IMPORT FOREIGN SCHEMA "folder" FROM SERVER {server} INTO public')
+    fails(conn, "HV00Q", 'IMPORT FOREIGN SCHEMA "folder" FROM SERVER disk INTO public')
+    # over http nothing tells a folder from nothing
+    fails(conn, "HV00R", 'IMPORT FOREIGN SCHEMA "folder" FROM SERVER web INTO public')
 
 
 @pytest.mark.parametrize("text, state", [("{", "22032"), ("[1]", None), ('{"zarr_format":3,"zarr_format":3}', "22030"), ('{"a":"\\ud800"}', "22032"),
@@ -102,7 +102,7 @@ def test_unknown_codec_leaves_the_array_out(conn, stores):
     warnings = [n for n in conn.notices if n.severity_nonlocalized == "WARNING"]
     assert len(warnings) == 1
     text = f"{warnings[0].message_primary} {warnings[0].message_detail}"
-    assert warnings[0].sqlstate == "0A000" and "wonderpress" in text and '"p"' in text
+    assert warnings[0].sqlstate == "0A000" and "wonderpress" in text and 'codec.zarr/p"' in text
     columns = [r[0] for r in conn.execute("SELECT \"column\" FROM tensorbank.columns WHERE relation = 'codec'::regclass")]
     assert "t" in columns and "p" not in columns
     assert conn.execute("SELECT count(tensorbank.read(t)) FROM codec").fetchone() == (36,)
@@ -332,7 +332,7 @@ def test_dropped_table_under_a_stored_ref(conn):
 def test_null_and_odd_arguments(conn):
     assert conn.execute("SELECT tensorbank.read(NULL::tensorbank.tensor_ref)").fetchone() == (None,)
     fails(conn, "42P01", "SELECT tensorbank.ref('nothing', 't')")
-    fails(conn, "42809", "SELECT tensorbank.ref('pg_class', 'relname')")
+    fails(conn, "42P01", "SELECT tensorbank.ref('pg_class', 'relname')")
     fails(conn, "22P02", "SELECT 'nonsense'::tensorbank.tensor_ref")
 
 
@@ -511,10 +511,9 @@ def test_build_goes_on_after_kill(fragile, stores):
 
         wait_for(published, 20, 0.01)
         if not box.get("done"):
-            fragile.server.kill(box["pid"], signal.SIGKILL)
+            fragile.server.crash(box["pid"])
             killed += 1
         thread.join()
-        fragile.server.wait_up()
         if box.get("done"):
             break
         with fragile.connect() as c:

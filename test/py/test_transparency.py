@@ -81,6 +81,20 @@ def test_no_chunk_is_asked_for(data, db, web, name, sql):
     assert settled(web, rf"/{name}\.zarr/") != []
 
 
+def test_unindexed_columns_nobody_asks_for_cost_nothing(data, db, web):
+    """A table with statistics columns and no index: count(*) and bounds read no chunk, a statistic reads its own array."""
+    with db.connect() as c:
+        c.execute("CREATE SCHEMA lazy; IMPORT FOREIGN SCHEMA \"fresh.zarr\" FROM SERVER web INTO lazy OPTIONS (statistics 'yes')")
+    with db.connect() as c:
+        web.mark()
+        assert c.execute("SELECT count(*) FROM lazy.fresh").fetchone() == (36,)
+        c.execute("SELECT lat_min, count(*) FROM lazy.fresh WHERE lon_max < 20 GROUP BY 1").fetchall()
+        c.execute("SELECT count(block) FROM (SELECT * FROM lazy.fresh ORDER BY lat_min, block OFFSET 3) q").fetchall()
+        assert settled(web, CHUNK) == []
+        c.execute("SELECT max(t_max) FROM lazy.fresh").fetchall()
+        assert {path.split("/")[2] for _, path, _, _, _ in settled(web, CHUNK)} == {"t"}
+
+
 def test_statistics_are_answered_by_the_index(data, db, web):
     with db.connect() as c:
         web.mark()
