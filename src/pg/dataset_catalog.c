@@ -226,11 +226,11 @@ make_array(Datum *values, int n, Oid type)
 }
 
 static Datum
-name_datum(const char *text)
+name_datum(const char *string)
 {
 	Name		name = palloc0(NAMEDATALEN);
 
-	namestrcpy(name, text);
+	namestrcpy(name, string);
 	return NameGetDatum(name);
 }
 

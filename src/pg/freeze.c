@@ -378,14 +378,14 @@ first_server(const TbpgFreezer *f)
 }
 
 void
-tbpg_freeze(const char *text, ArrayType *params, TbpgFrozen *frozen)
+tbpg_freeze(const char *string, ArrayType *params, TbpgFrozen *frozen)
 {
 	TbpgFreezer *f;
 	TbpgQuery	query;
 	TbError		err;
 
 	memset(frozen, 0, sizeof(*frozen));
-	tbpg_query_check(text, params, &query);
+	tbpg_query_check(string, params, &query);
 	f = palloc0(sizeof(TbpgFreezer));
 	f->context = AllocSetContextCreate(CurrentMemoryContext, "tensorbank freeze", ALLOCSET_DEFAULT_SIZES);
 	run_query(f, &query);

@@ -64,9 +64,9 @@ select_writes(SelectStmt *select)
 }
 
 static RawStmt *
-parse_one(const char *text)
+parse_one(const char *string)
 {
-	List	   *statements = pg_parse_query(text);
+	List	   *statements = pg_parse_query(string);
 	RawStmt    *raw;
 
 	if (list_length(statements) != 1)
@@ -148,17 +148,17 @@ read_params(ArrayType *params, TbpgQuery *query)
 }
 
 void
-tbpg_query_check(const char *text, ArrayType *params, TbpgQuery *query)
+tbpg_query_check(const char *string, ArrayType *params, TbpgQuery *query)
 {
-	ErrorContextCallback context = {.previous = error_context_stack, .callback = query_error, .arg = (void *) text};
+	ErrorContextCallback context = {.previous = error_context_stack, .callback = query_error, .arg = (void *) string};
 	RawStmt    *raw;
 	Query	   *analyzed;
 
 	memset(query, 0, sizeof(*query));
-	query->text = text;
+	query->text = string;
 	error_context_stack = &context;
-	raw = parse_one(text);
-	analyzed = parse_analyze_varparams(raw, text, &query->param_type, &query->n_params, NULL);
+	raw = parse_one(string);
+	analyzed = parse_analyze_varparams(raw, string, &query->param_type, &query->n_params, NULL);
 	error_context_stack = context.previous;
 	query->ordered = analyzed->sortClause != NIL;
 	(void) note_relations((Node *) analyzed, &query->relations);

@@ -222,7 +222,7 @@ integer_of(Datum value, Oid type)
 static void
 encode_scalar(const TbpgFreezeColumn *column, Datum value, bool null, StringInfo key)
 {
-	char	   *text;
+	char	   *string;
 
 	appendStringInfoChar(key, null ? 0 : 1);
 	if (null)
@@ -237,9 +237,9 @@ encode_scalar(const TbpgFreezeColumn *column, Datum value, bool null, StringInfo
 			put_u64(key, sortable_double(column->type == FLOAT4OID ? DatumGetFloat4(value) : DatumGetFloat8(value)));
 			break;
 		default:
-			text = OidOutputFunctionCall(column->output, value);
-			text = pg_server_to_any(text, (int) strlen(text), PG_UTF8);
-			appendBinaryStringInfo(key, text, (int) strlen(text) + 1);
+			string = OidOutputFunctionCall(column->output, value);
+			string = pg_server_to_any(string, (int) strlen(string), PG_UTF8);
+			appendBinaryStringInfo(key, string, (int) strlen(string) + 1);
 	}
 }
 
@@ -274,9 +274,9 @@ free_writer(void *object)
 }
 
 static char *
-to_utf8(const char *text)
+to_utf8(const char *string)
 {
-	return pg_server_to_any(text, (int) strlen(text), PG_UTF8);
+	return pg_server_to_any(string, (int) strlen(string), PG_UTF8);
 }
 
 static void

@@ -21,11 +21,11 @@ PG_FUNCTION_INFO_V1(tensorbank_handle_hash);
 StaticAssertDecl(sizeof(TbHandle) == 40, "size of the SQL type, without padding");
 
 static TbHandle *
-from_text(const char *text)
+from_text(const char *string)
 {
 	TbHandle   *handle = palloc0(sizeof(TbHandle));
 
-	if (tb_handle_parse(text, handle, NULL) != TB_OK)
+	if (tb_handle_parse(string, handle, NULL) != TB_OK)
 		tbpg_bad_handle();
 	return handle;
 }
@@ -39,10 +39,10 @@ tensorbank_handle_in(PG_FUNCTION_ARGS)
 Datum
 tensorbank_handle_out(PG_FUNCTION_ARGS)
 {
-	char	   *text = palloc(TB_HANDLE_TEXT);
+	char	   *string = palloc(TB_HANDLE_TEXT);
 
-	tb_handle_print(PG_GETARG_TBHANDLE(0), text);
-	PG_RETURN_CSTRING(text);
+	tb_handle_print(PG_GETARG_TBHANDLE(0), string);
+	PG_RETURN_CSTRING(string);
 }
 
 Datum
@@ -57,12 +57,12 @@ tensorbank_handle_recv(PG_FUNCTION_ARGS)
 Datum
 tensorbank_handle_send(PG_FUNCTION_ARGS)
 {
-	char		text[TB_HANDLE_TEXT];
+	char		string[TB_HANDLE_TEXT];
 	StringInfoData out;
 
-	tb_handle_print(PG_GETARG_TBHANDLE(0), text);
+	tb_handle_print(PG_GETARG_TBHANDLE(0), string);
 	pq_begintypsend(&out);
-	pq_sendtext(&out, text, (int) strlen(text));
+	pq_sendtext(&out, string, (int) strlen(string));
 	PG_RETURN_BYTEA_P(pq_endtypsend(&out));
 }
 

@@ -72,10 +72,10 @@ tensorbank_load(PG_FUNCTION_ARGS)
 static void
 append_handle(StringInfo request, const TbHandle *handle)
 {
-	char		text[TB_HANDLE_TEXT];
+	char		string[TB_HANDLE_TEXT];
 
-	tb_handle_print(handle, text);
-	appendStringInfo(request, "\"%s\"", text);
+	tb_handle_print(handle, string);
+	appendStringInfo(request, "\"%s\"", string);
 }
 
 static void

@@ -30,12 +30,12 @@ static const struct {const char *name; Kind kind;} columns[] = {
 static Datum
 column_value(const TbJson *stream, int i, bool *null)
 {
-	const char *text;
+	const char *string;
 	int64_t		number;
 
 	*null = false;
-	if (columns[i].kind == KIND_TEXT && tb_json_get_string(stream, columns[i].name, &text))
-		return CStringGetTextDatum(tbpg_from_utf8(text));
+	if (columns[i].kind == KIND_TEXT && tb_json_get_string(stream, columns[i].name, &string))
+		return CStringGetTextDatum(tbpg_from_utf8(string));
 	if (columns[i].kind != KIND_TEXT && tb_json_get_int(stream, columns[i].name, &number))
 		return columns[i].kind == KIND_INT8 ? Int64GetDatum(number) : Int32GetDatum((int32) number);
 	*null = true;

@@ -10,9 +10,9 @@
 #include "pg/link.h"
 
 static void
-append_text(StringInfo request, const char *text)
+append_text(StringInfo request, const char *string)
 {
-	const char *utf8 = pg_server_to_any(text, (int) strlen(text), PG_UTF8);
+	const char *utf8 = pg_server_to_any(string, (int) strlen(string), PG_UTF8);
 
 	escape_json(request, utf8);
 }
@@ -83,19 +83,19 @@ tbpg_bad_reply(const char *member)
 }
 
 char *
-tbpg_from_utf8(const char *text)
+tbpg_from_utf8(const char *string)
 {
-	return pg_any_to_server(text, (int) strlen(text), PG_UTF8);
+	return pg_any_to_server(string, (int) strlen(string), PG_UTF8);
 }
 
 const char *
 tbpg_reply_text(const TbJson *reply, const char *name)
 {
-	const char *text;
+	const char *string;
 
-	if (!tb_json_get_string(reply, name, &text))
+	if (!tb_json_get_string(reply, name, &string))
 		tbpg_bad_reply(name);
-	return tbpg_from_utf8(text);
+	return tbpg_from_utf8(string);
 }
 
 int64

@@ -249,12 +249,12 @@ free_aborted(SubTransactionId sub)
 	hash_seq_init(&scan, loads);
 	while ((entry = hash_seq_search(&scan)) != NULL)
 	{
-		char		text[TB_HANDLE_TEXT];
+		char		string[TB_HANDLE_TEXT];
 
 		if (entry->sub == InvalidSubTransactionId || (sub != InvalidSubTransactionId && entry->sub != sub))
 			continue;
-		tb_handle_print(&entry->handle, text);
-		ok = ok && tb_buf_printf(request, "%s\"%s\"", n++ > 0 ? "," : "", text) == TB_OK;
+		tb_handle_print(&entry->handle, string);
+		ok = ok && tb_buf_printf(request, "%s\"%s\"", n++ > 0 ? "," : "", string) == TB_OK;
 		forget_load(entry);
 	}
 	ok = ok && tb_buf_printf(request, "]}") == TB_OK;
