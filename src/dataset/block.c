@@ -1,6 +1,7 @@
 /*
- * Raw blocks: the values of one column in a run of rows as plain bytes, before compression and inside the hash, so
- * one sequence of values has one form. Differences begin anew in every block, which makes blocks independent.
+ * Raw blocks: the values of one column in a run of rows as plain bytes, before compression and
+ * inside the hash, so one sequence of values has one form. Differences begin anew in every block,
+ * which makes blocks independent.
  */
 #include "dataset/file.h"
 
@@ -64,7 +65,8 @@ encode_texts(const TbColumnRows *rows, size_t n, TbBuf *raw)
 
 	for (size_t i = 0; i < n && status == TB_OK; i++)
 		status = tb_varint_put(raw, rows->text_len[i]);
-	return status == TB_OK ? tb_buf_append(raw, rows->text->data, rows->text->len, SIZE_MAX) : status;
+	return status == TB_OK ? tb_buf_append(raw, rows->text->data, rows->text->len,
+										   SIZE_MAX) : status;
 }
 
 /* Append the raw form of n rows. errors: NOMEM. */
@@ -248,7 +250,8 @@ decode_texts(const uint8_t **at, const uint8_t *end, size_t n, TbColumnData *dat
 
 /* Append n rows from their raw form, which must be used up exactly. errors: CORRUPT, NOMEM. */
 TbStatus
-tb_block_decode(const TbDatasetColumn *column, const uint8_t *raw, size_t len, size_t n, TbColumnData *data, TbError *err)
+tb_block_decode(const TbDatasetColumn *column, const uint8_t *raw, size_t len, size_t n,
+				TbColumnData *data, TbError *err)
 {
 	const uint8_t *at = raw;
 	const uint8_t *end = raw + len;
@@ -274,7 +277,8 @@ tb_block_decode(const TbDatasetColumn *column, const uint8_t *raw, size_t len, s
 
 /* data is freed by tb_column_data_free whatever comes of this. errors: NOMEM. */
 TbStatus
-tb_column_data_init(TbColumnData *data, const TbDatasetColumn *column, const TbFrame *frames, uint64_t n_arrays)
+tb_column_data_init(TbColumnData *data, const TbDatasetColumn *column, const TbFrame *frames,
+					uint64_t n_arrays)
 {
 	TbFrame		arrays = {.any = true, .max = n_arrays > 0 ? n_arrays - 1 : 0, .step = 1};
 	int			n = tb_column_frames(column);

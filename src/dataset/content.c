@@ -1,4 +1,7 @@
-/* The content object: its memory, its one canonical text, and the hash. Parsing is in content_parse.c. */
+/*
+ * The content object: its memory, its one canonical text, and the hash. Parsing is in
+ * content_parse.c.
+ */
 #include "dataset/file.h"
 
 #include <inttypes.h>
@@ -107,9 +110,11 @@ static TbStatus
 print_frame(const TbFrame *frame, TbBuf *out)
 {
 	if (frame->is_signed)
-		return tb_buf_printf(out, "[%" PRId64 ",%" PRIu64 ",%" PRId64 "]", (int64_t) frame->min, frame->step,
+		return tb_buf_printf(out, "[%" PRId64 ",%" PRIu64 ",%" PRId64 "]", (int64_t) frame->min,
+							 frame->step,
 							 (int64_t) frame->max);
-	return tb_buf_printf(out, "[%" PRIu64 ",%" PRIu64 ",%" PRIu64 "]", frame->min, frame->step, frame->max);
+	return tb_buf_printf(out, "[%" PRIu64 ",%" PRIu64 ",%" PRIu64 "]", frame->min, frame->step,
+						 frame->max);
 }
 
 static TbStatus
@@ -124,7 +129,8 @@ print_column(const TbDatasetColumn *column, const TbFrame *frames, TbBuf *out)
 		status = tb_buf_printf(out, ",\"type\":\"%s\"", types[column->scalar]);
 	if (status == TB_OK && column->scalar == TB_SCALAR_NONE)
 	{
-		status = tb_buf_printf(out, ",\"dtype\":\"%s\",\"raw\":%s,\"cast\":\"%s\",", tb_dtype_name(column->dtype),
+		status = tb_buf_printf(out, ",\"dtype\":\"%s\",\"raw\":%s,\"cast\":\"%s\",",
+							   tb_dtype_name(column->dtype),
 							   column->treatment.raw ? "true" : "false", tb_dtype_name(column->treatment.cast));
 		if (status == TB_OK)
 			status = print_shape(column->shape, column->ndim, out);
@@ -157,17 +163,22 @@ print_array(const TbDatasetArray *array, TbBuf *out)
 	if (status == TB_OK)
 		status = tb_json_quote(out, array->path);
 	if (status == TB_OK)
-		status = tb_buf_printf(out, ",\"mask_fill\":%d,\"dtype\":\"%s\",", array->mask_fill, tb_dtype_name(array->stored));
+		status = tb_buf_printf(out, ",\"mask_fill\":%d,\"dtype\":\"%s\",", array->mask_fill,
+							   tb_dtype_name(array->stored));
 	if (status == TB_OK)
 		status = print_shape(array->shape, array->ndim, out);
 	return status == TB_OK ? tb_buf_printf(out, "}") : status;
 }
 
-/* Append the content's text: no spaces, members in this order, so that equal contents have equal texts. errors: NOMEM. */
+/*
+ * Append the content's text: no spaces, members in this order, so that equal contents have equal
+ * texts. errors: NOMEM.
+ */
 TbStatus
 tb_content_print(const TbContent *content, TbBuf *out)
 {
-	TbStatus	status = tb_buf_printf(out, "{\"rows\":%" PRIu64 ",\"block_rows\":%" PRIu64 ",\"columns\":[", content->rows,
+	TbStatus	status = tb_buf_printf(out,
+									   "{\"rows\":%" PRIu64 ",\"block_rows\":%" PRIu64 ",\"columns\":[", content->rows,
 									   content->block_rows);
 
 	for (int i = 0; i < content->n_columns && status == TB_OK; i++)

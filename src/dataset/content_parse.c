@@ -1,4 +1,7 @@
-/* Content objects from files, which may come from anyone: every member is checked for type and bounds. */
+/*
+ * Content objects from files, which may come from anyone: every member is checked for type and
+ * bounds.
+ */
 #include "dataset/file.h"
 
 #include <string.h>
@@ -70,9 +73,11 @@ parse_column(const TbJson *object, TbDatasetColumn *column)
 		return false;
 	if (column->scalar != TB_SCALAR_NONE)
 		return true;
-	if (!tb_json_get_bool(object, "raw", &column->treatment.raw) || !parse_shape(object, column->shape, &column->ndim))
+	if (!tb_json_get_bool(object, "raw", &column->treatment.raw) ||
+		!parse_shape(object, column->shape, &column->ndim))
 		return false;
-	if (!tb_json_get_string(object, "dtype", &text) || (column->dtype = tb_dtype_parse(text)) == TB_NONE)
+	if (!tb_json_get_string(object, "dtype", &text) ||
+		(column->dtype = tb_dtype_parse(text)) == TB_NONE)
 		return false;
 	if (!tb_json_get_string(object, "cast", &text))
 		return false;
@@ -91,9 +96,11 @@ parse_frame(const TbJson *list, TbFrame *frame)
 		return false;
 	frame->any = true;
 	if (!frame->is_signed)
-		return tb_json_as_uint(tb_json_at(list, 0), &frame->min) && tb_json_as_uint(tb_json_at(list, 2), &frame->max) &&
+		return tb_json_as_uint(tb_json_at(list, 0), &frame->min) && tb_json_as_uint(tb_json_at(list,
+																							   2), &frame->max) &&
 			frame->min <= frame->max;
-	if (!tb_json_as_int(tb_json_at(list, 0), &min) || !tb_json_as_int(tb_json_at(list, 2), &max) || min > max)
+	if (!tb_json_as_int(tb_json_at(list, 0), &min) || !tb_json_as_int(tb_json_at(list, 2), &max) ||
+		min > max)
 		return false;
 	frame->min = (uint64_t) min;
 	frame->max = (uint64_t) max;
@@ -126,9 +133,12 @@ parse_array(const TbJson *object, TbDatasetArray *array)
 	int64_t		mask_fill;
 
 	memset(array, 0, sizeof(*array));
-	if (!tb_json_get_string(object, "server", &server) || !tb_json_get_string(object, "url", &url) ||
-		!tb_json_get_string(object, "path", &path) || !tb_json_get_string(object, "dtype", &dtype) ||
-		!tb_json_get_int(object, "mask_fill", &mask_fill) || !parse_shape(object, array->shape, &array->ndim))
+	if (!tb_json_get_string(object, "server", &server) || !tb_json_get_string(object, "url",
+																			  &url) ||
+		!tb_json_get_string(object, "path", &path) || !tb_json_get_string(object, "dtype",
+																		  &dtype) ||
+		!tb_json_get_int(object, "mask_fill", &mask_fill) || !parse_shape(object, array->shape,
+																		  &array->ndim))
 		return false;
 	if (mask_fill < -1 || mask_fill > 1)
 		return false;
@@ -181,7 +191,10 @@ take_arrays(const TbJson *list, TbContent *content, TbError *err)
 	return TB_OK;
 }
 
-/* content is zeroed; whatever comes of it, tb_content_free frees it. errors: JSON, JSON_DUPLICATE, LIMIT, CORRUPT, NOMEM. */
+/*
+ * content is zeroed; whatever comes of it, tb_content_free frees it. errors: JSON, JSON_DUPLICATE,
+ * LIMIT, CORRUPT, NOMEM.
+ */
 TbStatus
 tb_content_parse(const uint8_t *text, size_t len, TbContent *content, TbError *err)
 {

@@ -1,6 +1,6 @@
 /*
- * Datasets: frozen, ordered lists of samples under a content hash, and keyed permutations of their positions.
- * File form: docs/formats/dataset.md.
+ * Datasets: frozen, ordered lists of samples under a content hash, and keyed permutations of their
+ * positions. File form: docs/formats/dataset.md.
  */
 #ifndef TB_DATASET_H
 #define TB_DATASET_H
@@ -51,21 +51,33 @@ typedef struct TbDatasetCell
 
 /* ---- writing: rows must come in their final order ---- */
 typedef struct TbDatasetWriter TbDatasetWriter;
-/* meta: a JSON object text kept verbatim in the manifest (query, parameters, who); not part of the hash. Copies what it is given. */
-extern TbStatus tb_dataset_writer_new(const TbDatasetColumn *columns, int n_columns, TbDatasetWriter **writer, TbError *err) TB_MUST_CHECK;
-extern TbStatus tb_dataset_writer_array(TbDatasetWriter *writer, const TbDatasetArray *array, uint32_t *id, TbError *err) TB_MUST_CHECK;
-extern TbStatus tb_dataset_writer_row(TbDatasetWriter *writer, const TbDatasetCell *cells, TbError *err) TB_MUST_CHECK;
-/* Give the file's bytes and the hash of its content: SHA-256 over the canonical content (columns, arrays, rows), lower-case hex. */
-extern TbStatus tb_dataset_writer_finish(TbDatasetWriter *writer, const char *meta, TbBuf **file, char hash[65], TbError *err) TB_MUST_CHECK;
+/*
+ * meta: a JSON object text kept verbatim in the manifest (query, parameters, who); not part of the
+ * hash. Copies what it is given.
+ */
+extern TbStatus tb_dataset_writer_new(const TbDatasetColumn *columns, int n_columns,
+									  TbDatasetWriter **writer, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_dataset_writer_array(TbDatasetWriter *writer, const TbDatasetArray *array,
+										uint32_t *id, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_dataset_writer_row(TbDatasetWriter *writer, const TbDatasetCell *cells,
+									  TbError *err) TB_MUST_CHECK;
+/*
+ * Give the file's bytes and the hash of its content: SHA-256 over the canonical content (columns,
+ * arrays, rows), lower-case hex.
+ */
+extern TbStatus tb_dataset_writer_finish(TbDatasetWriter *writer, const char *meta, TbBuf **file,
+										 char hash[65], TbError *err) TB_MUST_CHECK;
 extern void tb_dataset_writer_free(TbDatasetWriter *writer);
 /* ".tensorbank/datasets/<hash>.tbd" */
 extern void tb_dataset_key(const char *hash, char *key, size_t key_bytes);
 
 /* ---- reading ---- */
 typedef struct TbDataset TbDataset;	/* immutable once open; refs: counted */
-extern TbStatus tb_dataset_open(TbSource *where, const char *key, TbDataset **dataset, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_dataset_open(TbSource *where, const char *key, TbDataset **dataset,
+								TbError *err) TB_MUST_CHECK;
 extern TbStatus tb_dataset_poll(TbDataset *dataset, TbError *err) TB_MUST_CHECK;
-extern TbStatus tb_dataset_parse(const uint8_t *file, size_t len, TbDataset **dataset, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_dataset_parse(const uint8_t *file, size_t len, TbDataset **dataset,
+								 TbError *err) TB_MUST_CHECK;
 extern const char *tb_dataset_hash(const TbDataset *dataset);
 extern uint64_t tb_dataset_count(const TbDataset *dataset);
 extern int	tb_dataset_columns(const TbDataset *dataset, const TbDatasetColumn **columns);
@@ -82,7 +94,10 @@ typedef enum TbShuffle
 	TB_SHUFFLE_NONE, TB_SHUFFLE_FULL
 } TbShuffle;
 
-/* A keyed permutation of [0, n): O(1) state, the same on every machine. source: cycle-walking Feistel network (Black and Rogaway 2002). */
+/*
+ * A keyed permutation of [0, n): O(1) state, the same on every machine. source: cycle-walking
+ * Feistel network (Black and Rogaway 2002).
+ */
 typedef struct TbOrder
 {
 	uint64_t	n;
@@ -90,7 +105,8 @@ typedef struct TbOrder
 	uint64_t	key[4];
 	int			half_bits;
 } TbOrder;
-extern void tb_order_init(TbOrder *order, uint64_t n, TbShuffle shuffle, uint64_t seed, uint64_t epoch);
+extern void tb_order_init(TbOrder *order, uint64_t n, TbShuffle shuffle, uint64_t seed,
+						  uint64_t epoch);
 extern uint64_t tb_order_at(const TbOrder *order, uint64_t position);
 
 typedef enum TbTail
@@ -98,7 +114,10 @@ typedef enum TbTail
 	TB_TAIL_DROP, TB_TAIL_PAD, TB_TAIL_RAGGED
 } TbTail;
 
-/* Which samples a rank gets: global batch g is positions [g*W*B, (g+1)*W*B), rank r has the r-th B of them. */
+/*
+ * Which samples a rank gets: global batch g is positions [g*W*B, (g+1)*W*B), rank r has the r-th B
+ * of them.
+ */
 typedef struct TbDeal
 {
 	uint64_t	n;
@@ -109,8 +128,11 @@ typedef struct TbDeal
 	uint64_t	first;			/* position where this run begins (resume): global batches are counted from here */
 } TbDeal;
 extern uint64_t tb_deal_batches(const TbDeal *deal);	/* of every rank, exact */
-/* Positions of batch g of this rank: how many (may be fewer in a ragged tail, 0 possible there); padded ones repeat and are
- * counted in *padded. */
-extern uint32_t tb_deal_batch(const TbDeal *deal, uint64_t g, uint64_t *positions, uint32_t *padded);
+/*
+ * Positions of batch g of this rank: how many (may be fewer in a ragged tail, 0 possible there);
+ * padded ones repeat and are counted in *padded.
+ */
+extern uint32_t tb_deal_batch(const TbDeal *deal, uint64_t g, uint64_t *positions,
+							  uint32_t *padded);
 
 #endif

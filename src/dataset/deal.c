@@ -1,6 +1,6 @@
 /*
- * Which samples a rank gets. All ranks have the same number of batches, so none waits for another at the end, and
- * the number is known before the first batch.
+ * Which samples a rank gets. All ranks have the same number of batches, so none waits for another
+ * at the end, and the number is known before the first batch.
  */
 #include "dataset/dataset.h"
 
@@ -25,8 +25,9 @@ tb_deal_batches(const TbDeal *deal)
 }
 
 /*
- * Positions of batch g < tb_deal_batches() of this rank; room for batch_size of them. Padding takes positions from the
- * beginning of the epoch, whatever `first` is, so that it is the same on every world size.
+ * Positions of batch g < tb_deal_batches() of this rank; room for batch_size of them. Padding
+ * takes positions from the beginning of the epoch, whatever `first` is, so that it is the same on
+ * every world size.
  */
 uint32_t
 tb_deal_batch(const TbDeal *deal, uint64_t g, uint64_t *positions, uint32_t *padded)

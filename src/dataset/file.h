@@ -38,7 +38,9 @@ typedef struct TbDatasetHeader
 	uint32_t	index_crc;
 } TbDatasetHeader;
 
-/* The values of an integer column: all of them are min + k * step, at most max. Signed for scalars. */
+/*
+ * The values of an integer column: all of them are min + k * step, at most max. Signed for scalars.
+ */
 typedef struct TbFrame
 {
 	bool		any;
@@ -103,11 +105,16 @@ tb_take_u64(const uint8_t *at)
 	return (uint64_t) tb_take_u32(at) | (uint64_t) tb_take_u32(at + 4) << 32;
 }
 
-extern void tb_dataset_header_put(const TbDatasetHeader *header, uint8_t bytes[TB_DATASET_HEADER_BYTES]);
+extern void tb_dataset_header_put(const TbDatasetHeader *header,
+								  uint8_t bytes[TB_DATASET_HEADER_BYTES]);
 /* errors: CORRUPT, UNSUPPORTED (a later version). */
-extern TbStatus tb_dataset_header_get(const uint8_t *file, size_t len, TbDatasetHeader *header, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_dataset_header_get(const uint8_t *file, size_t len, TbDatasetHeader *header,
+									  TbError *err) TB_MUST_CHECK;
 
-/* ---- content: the JSON object that names columns, arrays and rows; canonical, so that it can be hashed ---- */
+/*
+ * ---- content: the JSON object that names columns, arrays and rows; canonical, so that it can be
+ * hashed ----
+ */
 typedef struct TbContent
 {
 	uint64_t	rows;
@@ -120,15 +127,20 @@ typedef struct TbContent
 	size_t		arrays_cap;
 } TbContent;
 extern TbStatus tb_content_print(const TbContent *content, TbBuf *out) TB_MUST_CHECK;
-extern TbStatus tb_content_parse(const uint8_t *text, size_t len, TbContent *content, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_content_parse(const uint8_t *text, size_t len, TbContent *content,
+								 TbError *err) TB_MUST_CHECK;
 extern void tb_content_free(TbContent *content);	/* contents */
 extern int	tb_column_frames(const TbDatasetColumn *column);	/* how many it has */
 /* Deep copies; false when memory is gone (what was copied is the content's already). */
 extern bool tb_content_add_columns(TbContent *content, const TbDatasetColumn *columns, int n);
 extern bool tb_content_add_array(TbContent *content, const TbDatasetArray *array);
 
-/* hash = SHA-256("tensorbank dataset 1\n" + content + "\n" + hex of SHA-256 over all raw blocks). Frees blocks. */
-extern TbStatus tb_content_hash(const void *content, size_t len, TbSha256 *blocks, char hash[65]) TB_MUST_CHECK;
+/*
+ * hash = SHA-256("tensorbank dataset 1\n" + content + "\n" + hex of SHA-256 over all raw blocks).
+ * Frees blocks.
+ */
+extern TbStatus tb_content_hash(const void *content, size_t len, TbSha256 *blocks,
+								char hash[65]) TB_MUST_CHECK;
 
 /* ---- raw blocks: one column of up to block_rows rows ---- */
 /* What the writer collects of a column: room for block_rows rows. */
@@ -140,7 +152,8 @@ typedef struct TbColumnRows
 	TbBuf	   *text;			/* owned; TEXT: the texts one after another */
 	uint32_t   *text_len;		/* owned */
 } TbColumnRows;
-extern TbStatus tb_block_encode(const TbDatasetColumn *column, const TbColumnRows *rows, size_t n, TbBuf *raw) TB_MUST_CHECK;
+extern TbStatus tb_block_encode(const TbDatasetColumn *column, const TbColumnRows *rows, size_t n,
+								TbBuf *raw) TB_MUST_CHECK;
 
 /* What the reader keeps of a column. */
 typedef struct TbColumnData
@@ -156,9 +169,11 @@ typedef struct TbColumnData
 	uint64_t	rows;
 	uint64_t	rows_cap;		/* of f64, text_end */
 } TbColumnData;
-extern TbStatus tb_column_data_init(TbColumnData *data, const TbDatasetColumn *column, const TbFrame *frames,
+extern TbStatus tb_column_data_init(TbColumnData *data, const TbDatasetColumn *column,
+									const TbFrame *frames,
 									uint64_t n_arrays) TB_MUST_CHECK;
-extern TbStatus tb_block_decode(const TbDatasetColumn *column, const uint8_t *raw, size_t len, size_t n, TbColumnData *data,
+extern TbStatus tb_block_decode(const TbDatasetColumn *column, const uint8_t *raw, size_t len,
+								size_t n, TbColumnData *data,
 								TbError *err) TB_MUST_CHECK;
 extern void tb_column_data_free(TbColumnData *data);	/* contents */
 

@@ -26,7 +26,8 @@ tb_dataset_header_put(const TbDatasetHeader *header, uint8_t bytes[TB_DATASET_HE
 static bool
 sections_fit(const TbDatasetHeader *header, size_t len)
 {
-	if (header->content_bytes > TB_DATASET_MAX_CONTENT || header->meta_bytes > TB_DATASET_MAX_CONTENT ||
+	if (header->content_bytes > TB_DATASET_MAX_CONTENT ||
+		header->meta_bytes > TB_DATASET_MAX_CONTENT ||
 		header->index_bytes > TB_DATASET_MAX_FILE || header->data_bytes > TB_DATASET_MAX_FILE)
 		return false;
 	return TB_DATASET_HEADER_BYTES + header->content_bytes + header->meta_bytes + header->index_bytes +
@@ -36,7 +37,8 @@ sections_fit(const TbDatasetHeader *header, size_t len)
 TbStatus
 tb_dataset_header_get(const uint8_t *file, size_t len, TbDatasetHeader *header, TbError *err)
 {
-	if (len < TB_DATASET_HEADER_BYTES || memcmp(file, tb_dataset_magic, sizeof(tb_dataset_magic)) != 0)
+	if (len < TB_DATASET_HEADER_BYTES || memcmp(file, tb_dataset_magic,
+												sizeof(tb_dataset_magic)) != 0)
 		return tb_fail(err, TB_E_CORRUPT, "file is no dataset");
 	if (tb_crc32c(0, file, 60) != tb_take_u32(file + 60))
 	{

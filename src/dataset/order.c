@@ -1,11 +1,12 @@
 /*
- * Keyed permutations of positions: any position's sample is computed alone, so a stream's order needs no memory and
- * a resumed stream no replay. A Feistel network permutes the smallest domain 2^(2 * half_bits) that holds n;
- * results beyond n are walked on along their cycle until one lies inside, which is a bijection of [0, n) again and
- * takes fewer than four steps on average.
+ * Keyed permutations of positions: any position's sample is computed alone, so a stream's order
+ * needs no memory and a resumed stream no replay. A Feistel network permutes the smallest domain
+ * 2^(2 * half_bits) that holds n; results beyond n are walked on along their cycle until one lies
+ * inside, which is a bijection of [0, n) again and takes fewer than four steps on average.
  *
- * The outputs are part of the dataset format (docs/formats/dataset.md, "Order"): a change of them is a new version.
- * source: Black and Rogaway 2002, "Ciphers with arbitrary finite domains", section 5 (cycle walking) and 6 (Feistel).
+ * The outputs are part of the dataset format (docs/formats/dataset.md, "Order"): a change of them
+ * is a new version. source: Black and Rogaway 2002, "Ciphers with arbitrary finite domains",
+ * section 5 (cycle walking) and 6 (Feistel).
  */
 #include "dataset/dataset.h"
 

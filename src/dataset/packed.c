@@ -1,6 +1,7 @@
 /*
- * Integers at hand in few bits. Starts of samples are multiples of a chunk's length and array numbers are small: ten
- * million samples of a grid take some ten megabytes, and a full shuffle may ask for any of them.
+ * Integers at hand in few bits. Starts of samples are multiples of a chunk's length and array
+ * numbers are small: ten million samples of a grid take some ten megabytes, and a full shuffle may
+ * ask for any of them.
  */
 #include "dataset/file.h"
 

@@ -1,7 +1,7 @@
 /*
- * Reading datasets. A file is proved whole (sections, checksums, every value inside its frame, the hash) when it is
- * opened and kept packed; rows are then at hand in any order without a check. Files may come from anyone who can
- * write to the store.
+ * Reading datasets. A file is proved whole (sections, checksums, every value inside its frame, the
+ * hash) when it is opened and kept packed; rows are then at hand in any order without a check.
+ * Files may come from anyone who can write to the store.
  */
 #include "dataset/file.h"
 
@@ -42,10 +42,22 @@ no_memory(TbError *err)
 	return tb_fail(err, TB_E_NOMEM, "out of memory");
 }
 
-/* One block of one column: entry of the index, stored bytes. */
-static TbStatus
-read_block(TbDataset *d, int column, const uint8_t *entry, const uint8_t *stored, size_t n, TbSha256 *sha, TbError *err)
+/* Where reading is: in the index, in the data, and in the hash of all blocks. */
+typedef struct Cursor
 {
+	const uint8_t *entry;
+	const uint8_t *stored;
+	uint64_t	left;			/* bytes of data from here on */
+	uint64_t	raw_bytes;		/* so far */
+	TbSha256   *sha;
+} Cursor;
+
+/* One block of one column, n rows, at the cursor. */
+static TbStatus
+read_block(TbDataset *d, int column, size_t n, Cursor *cursor, TbError *err)
+{
+	const uint8_t *entry = cursor->entry;
+	const uint8_t *stored = cursor->stored;
 	size_t		stored_bytes = tb_take_u32(entry);
 	size_t		raw_bytes = tb_take_u32(entry + 4);
 	uint32_t	codec = tb_take_u32(entry + 12);
@@ -53,10 +65,16 @@ read_block(TbDataset *d, int column, const uint8_t *entry, const uint8_t *stored
 	const uint8_t *raw = stored;
 	TbStatus	status = TB_OK;
 
+	if (stored_bytes > cursor->left)
+		return corrupt(err, "block beyond the end");
 	if (tb_crc32c(0, stored, stored_bytes) != tb_take_u32(entry + 8))
 		return corrupt(err, "checksum of a block differs");
-	if (raw_bytes > TB_DATASET_MAX_RAW || codec > TB_BLOCK_ZSTD || (codec == TB_BLOCK_PLAIN && raw_bytes != stored_bytes))
+	if (raw_bytes > TB_DATASET_MAX_RAW || codec > TB_BLOCK_ZSTD ||
+		(codec == TB_BLOCK_PLAIN && raw_bytes != stored_bytes))
 		return corrupt(err, "size or codec of a block");
+	cursor->raw_bytes += raw_bytes;
+	if (cursor->raw_bytes > TB_DATASET_MAX_DECODED)
+		return tb_fail(err, TB_E_LIMIT, "dataset is too large");
 	if (codec == TB_BLOCK_ZSTD)
 	{
 		work = tb_malloc(raw_bytes);
@@ -67,22 +85,24 @@ read_block(TbDataset *d, int column, const uint8_t *entry, const uint8_t *stored
 	}
 	if (status == TB_OK)
 	{
-		tb_sha256_add(sha, raw, raw_bytes);
-		status = tb_block_decode(&d->content.columns[column], raw, raw_bytes, n, &d->data[column], err);
+		tb_sha256_add(cursor->sha, raw, raw_bytes);
+		status = tb_block_decode(&d->content.columns[column], raw, raw_bytes, n, &d->data[column],
+								 err);
 	}
 	tb_free(work);
+	cursor->entry += TB_DATASET_ENTRY_BYTES;
+	cursor->stored += stored_bytes;
+	cursor->left -= stored_bytes;
 	return status;
 }
 
 /* All blocks in file order: rows slowest, columns fastest. */
 static TbStatus
-read_blocks(TbDataset *d, const uint8_t *index, uint64_t index_bytes, const uint8_t *data, uint64_t left, TbSha256 *sha,
-			TbError *err)
+read_blocks(TbDataset *d, Cursor *cursor, uint64_t index_bytes, TbError *err)
 {
 	uint64_t	n_columns = (uint64_t) d->content.n_columns;
 	uint64_t	n_blocks = (d->content.rows + d->content.block_rows - 1) / d->content.block_rows;
 	uint64_t	rows = d->content.rows;
-	uint64_t	raw_bytes = 0;
 
 	if (index_bytes != n_blocks * n_columns * TB_DATASET_ENTRY_BYTES)
 		return corrupt(err, "size of the block index");
@@ -92,23 +112,14 @@ read_blocks(TbDataset *d, const uint8_t *index, uint64_t index_bytes, const uint
 
 		for (int c = 0; c < d->content.n_columns; c++)
 		{
-			TbStatus	status;
+			TbStatus	status = read_block(d, c, (size_t) n, cursor, err);
 
-			if (tb_take_u32(index) > left)
-				return corrupt(err, "block beyond the end");
-			status = read_block(d, c, index, data, (size_t) n, sha, err);
 			if (status != TB_OK)
 				return status;
-			raw_bytes += tb_take_u32(index + 4);
-			if (raw_bytes > TB_DATASET_MAX_DECODED)
-				return tb_fail(err, TB_E_LIMIT, "dataset is too large");
-			data += tb_take_u32(index);
-			left -= tb_take_u32(index);
-			index += TB_DATASET_ENTRY_BYTES;
 		}
 		rows -= n;
 	}
-	return left == 0 ? TB_OK : corrupt(err, "bytes behind the last block");
+	return cursor->left == 0 ? TB_OK : corrupt(err, "bytes behind the last block");
 }
 
 static TbStatus
@@ -123,7 +134,8 @@ prepare_columns(TbDataset *d, TbError *err)
 
 		if (column->scalar == TB_SCALAR_NONE && d->content.rows > 0 && d->content.n_arrays == 0)
 			return corrupt(err, "samples but no array");
-		if (tb_column_data_init(&d->data[i], column, d->content.frames[i], (uint64_t) d->content.n_arrays) != TB_OK)
+		if (tb_column_data_init(&d->data[i], column, d->content.frames[i],
+								(uint64_t) d->content.n_arrays) != TB_OK)
 			return no_memory(err);
 	}
 	return TB_OK;
@@ -137,7 +149,7 @@ fill(TbDataset *d, const uint8_t *file, size_t len, TbError *err)
 	const uint8_t *content = file + TB_DATASET_HEADER_BYTES;
 	const uint8_t *meta;
 	const uint8_t *index;
-	TbSha256   *sha;
+	Cursor		cursor;
 	TbStatus	status = tb_dataset_header_get(file, len, &header, err);
 
 	if (status != TB_OK)
@@ -154,20 +166,21 @@ fill(TbDataset *d, const uint8_t *file, size_t len, TbError *err)
 	if (status != TB_OK)
 		return status;
 	d->meta = tb_strndup((const char *) meta, header.meta_bytes);
-	sha = tb_sha256_new();
-	if (d->meta == NULL || sha == NULL)
+	cursor = (Cursor) {.entry = index, .stored = index + header.index_bytes,
+	.left = header.data_bytes, .sha = tb_sha256_new()};
+	if (d->meta == NULL || cursor.sha == NULL)
 		status = no_memory(err);
 	else
-		status = read_blocks(d, index, header.index_bytes, index + header.index_bytes, header.data_bytes, sha, err);
+		status = read_blocks(d, &cursor, header.index_bytes, err);
 	if (status != TB_OK)
 	{
 		char		unused[65];
 
-		if (sha != NULL)
-			tb_sha256_finish(sha, unused);
+		if (cursor.sha != NULL)
+			tb_sha256_finish(cursor.sha, unused);
 		return status;
 	}
-	status = tb_content_hash(content, header.content_bytes, sha, d->hash);
+	status = tb_content_hash(content, header.content_bytes, cursor.sha, d->hash);
 	return status == TB_OK ? TB_OK : tb_fail(err, status, "cannot compute the hash of a dataset");
 }
 
@@ -184,7 +197,10 @@ dataset_new(void)
 	return d;
 }
 
-/* A dataset from a file in memory, which may be freed after. thread: any. errors: CORRUPT, UNSUPPORTED, NOMEM. */
+/*
+ * A dataset from a file in memory, which may be freed after. thread: any. errors: CORRUPT,
+ * UNSUPPORTED, NOMEM.
+ */
 TbStatus
 tb_dataset_parse(const uint8_t *file, size_t len, TbDataset **dataset, TbError *err)
 {
@@ -213,7 +229,8 @@ check_name(TbDataset *d, TbError *err)
 	const char *slash = strrchr(d->key, '/');
 	const char *name = slash != NULL ? slash + 1 : d->key;
 
-	if (len < 68 || strlen(name) != 68 || strcmp(name + 64, ".tbd") != 0 || strncmp(name, d->hash, 64) == 0)
+	if (len < 68 || strlen(name) != 68 || strcmp(name + 64, ".tbd") != 0 ||
+		strncmp(name, d->hash, 64) == 0)
 		return TB_OK;
 	tb_fail(err, TB_E_CORRUPT, "dataset file has the content of another dataset");
 	tb_error_detail(err, "hash of its content is %s", d->hash);
@@ -246,7 +263,10 @@ read_done(TbRead *read)
 		tb_error_detail(&d->error, "object \"%s/%s\"", tb_source_url(d->where), d->key);
 }
 
-/* Begin to read a dataset from a store. owns: one reference is the caller's. errors: NOMEM; the others come by poll. */
+/*
+ * Begin to read a dataset from a store. owns: one reference is the caller's. errors: NOMEM; the
+ * others come by poll.
+ */
 TbStatus
 tb_dataset_open(TbSource *where, const char *key, TbDataset **dataset, TbError *err)
 {

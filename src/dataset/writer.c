@@ -1,6 +1,6 @@
 /*
- * Writing datasets: rows are collected a block at a time, so memory does not grow with the rows but by what they take
- * compressed. Their order is the caller's affair.
+ * Writing datasets: rows are collected a block at a time, so memory does not grow with the rows
+ * but by what they take compressed. Their order is the caller's affair.
  */
 #include "dataset/file.h"
 
@@ -30,8 +30,10 @@ no_memory(TbError *err)
 static bool
 alloc_rows(const TbDatasetColumn *column, TbColumnRows *rows)
 {
-	int			n_values = column->scalar == TB_SCALAR_NONE ? 1 + column->ndim : column->scalar == TB_SCALAR_TEXT ? 0 : 1;
+	int			n_values = column->scalar == TB_SCALAR_TEXT ? 0 : 1;
 
+	if (column->scalar == TB_SCALAR_NONE)
+		n_values += column->ndim;
 	for (int i = 0; i < n_values; i++)
 	{
 		rows->value[i] = tb_calloc(TB_DATASET_BLOCK_ROWS, sizeof(uint64_t));
@@ -64,7 +66,8 @@ check_columns(const TbDatasetColumn *columns, int n_columns, TbError *err)
 		const TbDatasetColumn *c = &columns[i];
 
 		if (c->name == NULL || (c->scalar == TB_SCALAR_NONE &&
-								(c->ndim < 0 || c->ndim > TB_MAX_DIM || tb_dtype_size(c->dtype) == 0)))
+								(c->ndim < 0 || c->ndim > TB_MAX_DIM ||
+								 tb_dtype_size(c->dtype) == 0)))
 			return tb_fail(err, TB_E_INVALID, "dataset column has no name, type or shape");
 	}
 	return TB_OK;
@@ -72,7 +75,8 @@ check_columns(const TbDatasetColumn *columns, int n_columns, TbError *err)
 
 /* owns: the caller, tb_dataset_writer_free; columns are copied. errors: LIMIT, INVALID, NOMEM. */
 TbStatus
-tb_dataset_writer_new(const TbDatasetColumn *columns, int n_columns, TbDatasetWriter **writer, TbError *err)
+tb_dataset_writer_new(const TbDatasetColumn *columns, int n_columns, TbDatasetWriter **writer,
+					  TbError *err)
 {
 	TbStatus	status = check_columns(columns, n_columns, err);
 	TbDatasetWriter *w;
@@ -105,7 +109,8 @@ tb_dataset_writer_new(const TbDatasetColumn *columns, int n_columns, TbDatasetWr
 
 /* Give an array its number, the next one; numbers do not depend on which rows use it. */
 TbStatus
-tb_dataset_writer_array(TbDatasetWriter *writer, const TbDatasetArray *array, uint32_t *id, TbError *err)
+tb_dataset_writer_array(TbDatasetWriter *writer, const TbDatasetArray *array, uint32_t *id,
+						TbError *err)
 {
 	if (array->ndim < 0 || array->ndim > TB_MAX_DIM || array->url == NULL || array->path == NULL ||
 		tb_dtype_size(array->stored) == 0 || array->mask_fill < -1 || array->mask_fill > 1)
@@ -148,7 +153,8 @@ flush_column(TbDatasetWriter *w, int i, TbError *err)
 	tb_put_u32(entry, (uint32_t) stored);
 	tb_put_u32(entry + 4, (uint32_t) w->raw->len);
 	tb_put_u32(entry + 8, tb_crc32c(0, w->data->data + start, stored));
-	return tb_buf_append(w->index, entry, sizeof(entry), SIZE_MAX) == TB_OK ? TB_OK : no_memory(err);
+	return tb_buf_append(w->index, entry, sizeof(entry),
+						 SIZE_MAX) == TB_OK ? TB_OK : no_memory(err);
 }
 
 static TbStatus
@@ -190,7 +196,8 @@ add_ref(TbDatasetWriter *w, int i, const TbDatasetCell *cell, TbError *err)
 	if (array->ndim != column->ndim)
 	{
 		tb_fail(err, TB_E_SHAPE, "samples have different shapes");
-		tb_error_detail(err, "column \"%s\", position %" PRIu64 ": %d dimensions, not %d", column->name, w->content.rows,
+		tb_error_detail(err, "column \"%s\", position %" PRIu64 ": %d dimensions, not %d",
+						column->name, w->content.rows,
 						array->ndim, column->ndim);
 		return TB_E_SHAPE;
 	}
@@ -200,7 +207,8 @@ add_ref(TbDatasetWriter *w, int i, const TbDatasetCell *cell, TbError *err)
 		if (cell->start[d] > array->shape[d] || array->shape[d] - cell->start[d] < column->shape[d])
 		{
 			tb_fail(err, TB_E_RANGE, "dataset sample lies outside its array");
-			tb_error_detail(err, "column \"%s\", position %" PRIu64 ", dimension %d", column->name, w->content.rows, d);
+			tb_error_detail(err, "column \"%s\", position %" PRIu64 ", dimension %d", column->name,
+							w->content.rows, d);
 			return TB_E_RANGE;
 		}
 		w->rows[i].value[1 + d][w->n_rows] = cell->start[d];
@@ -220,7 +228,8 @@ add_text(TbDatasetWriter *w, int i, const TbDatasetCell *cell, TbError *err)
 	if (cell->text_len > TB_DATASET_MAX_TEXT)
 	{
 		tb_fail(err, TB_E_LIMIT, "text in a dataset is too long");
-		tb_error_detail(err, "column \"%s\", position %" PRIu64, w->content.columns[i].name, w->content.rows);
+		tb_error_detail(err, "column \"%s\", position %" PRIu64, w->content.columns[i].name,
+						w->content.rows);
 		return TB_E_LIMIT;
 	}
 	if (tb_buf_append(rows->text, cell->text, cell->text_len, SIZE_MAX) != TB_OK)
@@ -255,7 +264,10 @@ add_scalar(TbDatasetWriter *w, int i, const TbDatasetCell *cell, TbError *err)
 	return TB_OK;
 }
 
-/* Append the next row. errors: NULL, SHAPE, RANGE, LIMIT, INVALID, NOMEM; the writer is of no use after one. */
+/*
+ * Append the next row. errors: NULL, SHAPE, RANGE, LIMIT, INVALID, NOMEM; the writer is of no use
+ * after one.
+ */
 TbStatus
 tb_dataset_writer_row(TbDatasetWriter *writer, const TbDatasetCell *cells, TbError *err)
 {
@@ -280,7 +292,8 @@ assemble(TbDatasetWriter *w, const TbBuf *content, const char *meta, TbBuf **fil
 	TbDatasetHeader header = {
 		.content_bytes = content->len, .meta_bytes = strlen(meta), .index_bytes = w->index->len,
 		.data_bytes = w->data->len, .content_crc = tb_crc32c(0, content->data, content->len),
-		.meta_crc = tb_crc32c(0, meta, strlen(meta)), .index_crc = tb_crc32c(0, w->index->data, w->index->len)
+		.meta_crc = tb_crc32c(0, meta, strlen(meta)), .index_crc = tb_crc32c(0, w->index->data,
+																			 w->index->len)
 	};
 	size_t		total = TB_DATASET_HEADER_BYTES + content->len + strlen(meta) + w->index->len + w->data->len;
 	TbBuf	   *out = tb_buf_new(total);
@@ -301,9 +314,13 @@ assemble(TbDatasetWriter *w, const TbBuf *content, const char *meta, TbBuf **fil
 	return TB_OK;
 }
 
-/* Once, at the end. owns: *file is the caller's. errors: LIMIT (names and arrays over 64 MiB), NOMEM. */
+/*
+ * Once, at the end. owns: *file is the caller's. errors: LIMIT (names and arrays over 64 MiB),
+ * NOMEM.
+ */
 TbStatus
-tb_dataset_writer_finish(TbDatasetWriter *writer, const char *meta, TbBuf **file, char hash[65], TbError *err)
+tb_dataset_writer_finish(TbDatasetWriter *writer, const char *meta, TbBuf **file, char hash[65],
+						 TbError *err)
 {
 	TbStatus	status = flush_block(writer, err);
 	TbBuf	   *content;

@@ -1,7 +1,7 @@
 /*
- * Devices: memory that batches are decoded into and that clients map. A device kind is one file with one const
- * TbDevice and one line in table.c. Memory of a device is never handed to another client: each allocation begins
- * zeroed and is freed, not reused.
+ * Devices: memory that batches are decoded into and that clients map. A device kind is one file
+ * with one const TbDevice and one line in table.c. Memory of a device is never handed to another
+ * client: each allocation begins zeroed and is freed, not reused.
  */
 #ifndef TB_DEV_H
 #define TB_DEV_H
@@ -31,19 +31,24 @@ struct TbDevice
 	TbStatus	(*alloc) (const char *wanted, size_t bytes, TbDevMem *mem, TbError *err);
 	void		(*free) (TbDevMem *mem);
 
-	/* Bring [offset, offset + bytes) of host to the device; NULL where host is the device's own memory. */
+	/*
+	 * Bring [offset, offset + bytes) of host to the device; NULL where host is the device's own
+	 * memory.
+	 */
 	TbStatus	(*copy) (TbDevMem *mem, size_t offset, size_t bytes, TbError *err);
 };
 
 /* errors: UNSUPPORTED, listing the devices there are. */
-extern TbStatus tb_device_find(const char *wanted, const TbDevice **device, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_device_find(const char *wanted, const TbDevice **device,
+							   TbError *err) TB_MUST_CHECK;
 
-extern TbStatus tb_dev_alloc(const char *wanted, size_t bytes, TbDevMem *mem, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_dev_alloc(const char *wanted, size_t bytes, TbDevMem *mem,
+							 TbError *err) TB_MUST_CHECK;
 extern void tb_dev_free(TbDevMem *mem);	/* no-op on none */
 
 /*
- * A budget of bytes. What asks for more than is left waits in line, first come first served, for at most the
- * budget's patience. All of it belongs to the loop's thread.
+ * A budget of bytes. What asks for more than is left waits in line, first come first served, for
+ * at most the budget's patience. All of it belongs to the loop's thread.
  */
 typedef struct TbBudget
 {

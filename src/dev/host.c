@@ -1,6 +1,7 @@
 /*
- * Host memory: a memfd that a client maps by its descriptor. Its size is sealed, so nobody who holds the
- * descriptor can take pages away under a thread that writes them. It is mapped read-write on both sides.
+ * Host memory: a memfd that a client maps by its descriptor. Its size is sealed, so nobody who
+ * holds the descriptor can take pages away under a thread that writes them. It is mapped
+ * read-write on both sides.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1			/* memfd_create, F_ADD_SEALS */

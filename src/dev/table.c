@@ -1,6 +1,7 @@
 /*
- * The table of devices. A GPU's kind has its place here: a file of its own (its driver opened by dlopen, so that it
- * builds and answers UNSUPPORTED without one), a declaration in device.h and a line in the table.
+ * The table of devices. A GPU's kind has its place here: a file of its own (its driver opened by
+ * dlopen, so that it builds and answers UNSUPPORTED without one), a declaration in device.h and a
+ * line in the table.
  */
 #include "dev/device.h"
 

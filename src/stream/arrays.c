@@ -1,6 +1,6 @@
 /*
- * The arrays that a stream's samples point into: opened when a sample first needs them (a dataset over many stores
- * may name thousands), checked against what was frozen.
+ * The arrays that a stream's samples point into: opened when a sample first needs them (a dataset
+ * over many stores may name thousands), checked against what was frozen.
  */
 #include "stream/session.h"
 
@@ -17,8 +17,8 @@ array_failed(TbStreamArray *array, const TbError *error)
 }
 
 /* Urls are equal but for slashes at their ends. */
-static bool
-same_url(const char *a, const char *b)
+bool
+tb_same_url(const char *a, const char *b)
 {
 	size_t		n = strlen(a);
 	size_t		m = strlen(b);
@@ -40,7 +40,7 @@ source_for(TbStream *stream, const TbDatasetArray *array)
 	{
 		TbSource   *source = tb_source_of(stream->sources[i]);
 
-		if (!same_url(tb_source_url(source), array->url))
+		if (!tb_same_url(tb_source_url(source), array->url))
 			continue;
 		if (stream->servers[i] != NULL && strcmp(stream->servers[i], array->server) == 0)
 			return source;
@@ -66,11 +66,13 @@ tb_stream_want_array(TbStream *stream, uint32_t number)
 	if (source == NULL)
 	{
 		tb_fail(&err, TB_E_INVALID, "no source was given for an array of the dataset");
-		tb_error_detail(&err, "array \"%.200s\" of server \"%.80s\"", arrays[number].path, arrays[number].server);
+		tb_error_detail(&err, "array \"%.200s\" of server \"%.80s\"", arrays[number].path,
+						arrays[number].server);
 		array_failed(array, &err);
 		return;
 	}
-	if (tb_array_open(source, arrays[number].path, arrays[number].mask_fill, &array->array, &err) != TB_OK)
+	if (tb_array_open(source, arrays[number].path, arrays[number].mask_fill, &array->array,
+					  &err) != TB_OK)
 	{
 		array->array = NULL;
 		array_failed(array, &err);

@@ -1,6 +1,7 @@
 /*
- * Datasets that streams share by their hash: the ranks of one node keep one copy, and only the first reads the file.
- * Parsing is left to a decode thread; it proves the hash, so sharing by hash is safe.
+ * Datasets that streams share by their hash: the ranks of one node keep one copy, and only the
+ * first reads the file. Parsing is left to a decode thread; it proves the hash, so sharing by hash
+ * is safe.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1			/* O_CLOEXEC */
@@ -99,10 +100,12 @@ run_parse(TbTask *task)
 	if (entry->where == NULL)
 		entry->status = read_local(entry->name, &entry->file, &entry->error);
 	if (entry->status == TB_OK)
-		entry->status = tb_dataset_parse(entry->file->data, entry->file->len, &entry->dataset, &entry->error);
+		entry->status = tb_dataset_parse(entry->file->data, entry->file->len, &entry->dataset,
+										 &entry->error);
 	if (entry->status == TB_OK && strcmp(tb_dataset_hash(entry->dataset), entry->hash) != 0)
 	{
-		entry->status = tb_fail(&entry->error, TB_E_CORRUPT, "dataset file has the content of another dataset");
+		entry->status = tb_fail(&entry->error, TB_E_CORRUPT,
+								"dataset file has the content of another dataset");
 		tb_dataset_unref(entry->dataset);
 		entry->dataset = NULL;
 	}
@@ -150,7 +153,8 @@ read_done(TbRead *read)
 	}
 	if (entry->status != TB_OK)
 	{
-		tb_error_detail(&entry->error, "object \"%s/%s\"", tb_source_url(entry->where), entry->name);
+		tb_error_detail(&entry->error, "object \"%s/%s\"", tb_source_url(entry->where),
+						entry->name);
 		return;
 	}
 	entry->file = read->data;
@@ -181,17 +185,19 @@ entry_new(TbHub *hub, const TbStreamSpec *spec, TbSource *where, TbDatasetEntry 
 }
 
 /*
- * Use a dataset, reading it if no stream has it. where NULL: spec->dataset_file. owns: a use is the caller's,
- * tb_datasets_close. errors: NOMEM; the others by poll.
+ * Use a dataset, reading it if no stream has it. where NULL: spec->dataset_file. owns: a use is
+ * the caller's, tb_datasets_close. errors: NOMEM; the others by poll.
  */
 TbStatus
-tb_datasets_open(TbHub *hub, const TbStreamSpec *spec, TbSource *where, TbDatasetEntry **entry, TbError *err)
+tb_datasets_open(TbHub *hub, const TbStreamSpec *spec, TbSource *where, TbDatasetEntry **entry,
+				 TbError *err)
 {
 	TbDatasetEntry *e;
 	TbStatus	status;
 
 	for (e = hub->datasets; e != NULL; e = e->next)
-		if (strcmp(e->hash, spec->dataset_hash) == 0 && (e->parsing || e->reading || e->status == TB_OK))
+		if (strcmp(e->hash, spec->dataset_hash) == 0 && (e->parsing || e->reading ||
+														 e->status == TB_OK))
 		{
 			e->uses++;
 			*entry = e;

@@ -50,7 +50,8 @@ tb_stream_print_columns(TbStream *stream, TbBuf *out)
 		if (status == TB_OK)
 			status = tb_json_quote(out, columns[i].name);
 		if (status == TB_OK)
-			status = tb_buf_printf(out, ",\"kind\":\"%s\",\"dtype\":\"%s\",\"shape\":", tensor ? "tensor" : "scalar",
+			status = tb_buf_printf(out, ",\"kind\":\"%s\",\"dtype\":\"%s\",\"shape\":",
+								   tensor ? "tensor" : "scalar",
 								   tensor ? tb_dtype_name(columns[i].dtype) : scalar_name(columns[i].scalar));
 		if (status == TB_OK)
 			status = print_shape(out, NULL, columns[i].shape, tensor ? columns[i].ndim : 0);
@@ -89,7 +90,10 @@ print_tensor(TbStream *stream, const TbBatch *batch, int tensor, TbBuf *out)
 						 samples * stream->tensors[tensor].sample_bytes, text);
 }
 
-/* The shortest form that reads back as the same double; what JSON has no number for as text, as PostgreSQL does. */
+/*
+ * The shortest form that reads back as the same double; what JSON has no number for as text, as
+ * PostgreSQL does.
+ */
 static TbStatus
 print_double(double value, TbBuf *out)
 {
@@ -131,7 +135,8 @@ print_cell(const TbDatasetCell *cell, TbScalarType type, TbBuf *out)
 
 /* Append "name":[one value a sample]. */
 static TbStatus
-print_scalar(TbStream *stream, const TbBatch *batch, int column, const TbDatasetColumn *columns, TbBuf *out)
+print_scalar(TbStream *stream, const TbBatch *batch, int column, const TbDatasetColumn *columns,
+			 TbBuf *out)
 {
 	TbStatus	status = tb_json_quote(out, columns[column].name);
 
@@ -148,14 +153,18 @@ print_scalar(TbStream *stream, const TbBatch *batch, int column, const TbDataset
 	return status == TB_OK ? tb_buf_printf(out, "]") : status;
 }
 
-/* Append the members of a batch that was handed out and is held: "batch":..,...,"state":"..". errors: NOMEM. */
+/*
+ * Append the members of a batch that was handed out and is held: "batch":..,...,"state":"..".
+ * errors: NOMEM.
+ */
 TbStatus
 tb_stream_print_batch(TbStream *stream, const TbBatch *batch, TbBuf *out)
 {
 	const TbDatasetColumn *columns;
 	int			n = tb_dataset_columns(stream->dataset, &columns);
 	const char *comma = "";
-	TbStatus	status = tb_buf_printf(out, "\"batch\":%" PRIu64 ",\"slot\":%" PRIu32 ",\"generation\":%" PRIu64
+	TbStatus	status = tb_buf_printf(out,
+									   "\"batch\":%" PRIu64 ",\"slot\":%" PRIu32 ",\"generation\":%" PRIu64
 									   ",\"samples\":%" PRIu32 ",\"padded\":%" PRIu32 ",\"tensors\":[",
 									   batch->batch, batch->slot, batch->generation, batch->samples, batch->padded);
 

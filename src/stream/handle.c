@@ -1,6 +1,6 @@
 /*
- * Handles in text: "stream.slot.tensor.generation@epoch", all hexadecimal. A handle grants nothing by itself, and
- * whatever is wrong with one, the answer is one text.
+ * Handles in text: "stream.slot.tensor.generation@epoch", all hexadecimal. A handle grants nothing
+ * by itself, and whatever is wrong with one, the answer is one text.
  */
 #include "stream/stream.h"
 
@@ -11,7 +11,8 @@
 void
 tb_handle_print(const TbHandle *handle, char text[TB_HANDLE_TEXT])
 {
-	int			n = snprintf(text, TB_HANDLE_TEXT, "%" PRIx64 ".%" PRIx32 ".%" PRIx32 ".%" PRIx64 "@",
+	int			n = snprintf(text, TB_HANDLE_TEXT,
+							 "%" PRIx64 ".%" PRIx32 ".%" PRIx32 ".%" PRIx64 "@",
 							 handle->stream, handle->slot, handle->tensor, handle->generation);
 
 	for (int i = 0; i < 16; i++)

@@ -1,6 +1,6 @@
 /*
- * The hub's life, and whose turn it is: streams start fetches one by one in turns while the work budget lasts, so that
- * a stream with large batches does not keep the others waiting.
+ * The hub's life, and whose turn it is: streams start fetches one by one in turns while the work
+ * budget lasts, so that a stream with large batches does not keep the others waiting.
  */
 #include "stream/delivery.h"
 #include "stream/pipe.h"
@@ -44,13 +44,17 @@ tb_hub_new(const TbHubOptions *options, TbHub **hub, TbError *err)
 	h->pool = tb_engine_pool(h->engine);
 	h->work_limit = options->work_limit > 0 ? options->work_limit : DEFAULT_WORK_BYTES;
 	h->sources.hub = h;
-	tb_budget_init(&h->memory, h->loop, options->ring_limit > 0 ? options->ring_limit : quarter_of_memory(),
+	tb_budget_init(&h->memory, h->loop,
+				   options->ring_limit > 0 ? options->ring_limit : quarter_of_memory(),
 				   (int64_t) patience_ms * 1000000);
 	*hub = h;
 	return TB_OK;
 }
 
-/* Close what is open and wait for what decode threads still have. Not from inside the pump. NULL allowed. */
+/*
+ * Close what is open and wait for what decode threads still have. Not from inside the pump. NULL
+ * allowed.
+ */
 void
 tb_hub_free(TbHub *hub)
 {
@@ -137,8 +141,9 @@ tb_hub_next_stream(TbHub *hub, TbStream *stream)
 }
 
 /*
- * One text for every reason, and every stream is compared whatever matches: neither words nor time tell how near a
- * guess was. A token is used up by its redemption only, so a wrong user cannot spoil it.
+ * One text for every reason, and every stream is compared whatever matches: neither words nor time
+ * tell how near a guess was. A token is used up by its redemption only, so a wrong user cannot
+ * spoil it.
  */
 TbStatus
 tb_hub_redeem(TbHub *hub, const char *token, int64_t uid, TbStream **stream, TbError *err)
@@ -150,10 +155,12 @@ tb_hub_redeem(TbHub *hub, const char *token, int64_t uid, TbStream **stream, TbE
 		for (TbStream *s = hub->first; s != NULL; s = s->next)
 			if (tb_equal_secret(s->token, token, 32) && s->token[0] != '\0')
 				found = s;
-	if (found == NULL || found->phase < TB_PHASE_RUNNING || (found->spec.peer_uid >= 0 && found->spec.peer_uid != uid))
+	if (found == NULL || found->phase < TB_PHASE_RUNNING || (found->spec.peer_uid >= 0 &&
+															 found->spec.peer_uid != uid))
 	{
 		tb_fail(err, TB_E_DENIED, "invalid token");
-		tb_error_hint(err, "Open the stream again: a token can be used once, by the user who opened it.");
+		tb_error_hint(err,
+					  "Open the stream again: a token can be used once, by the user who opened it.");
 		return TB_E_DENIED;
 	}
 	memset(found->token, 0, sizeof(found->token));

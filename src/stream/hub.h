@@ -1,7 +1,8 @@
 /*
- * The hub: what the streams and loads of one process share (engine, memory, sources, datasets), and the calls that the
- * streamer makes on them. Everything here belongs to the loop's thread. What waits is polled: the calls that
- * may say AGAIN are made again after a change, which the object's listener is told.
+ * The hub: what the streams and loads of one process share (engine, memory, sources, datasets),
+ * and the calls that the streamer makes on them. Everything here belongs to the loop's thread.
+ * What waits is polled: the calls that may say AGAIN are made again after a change, which the
+ * object's listener is told.
  */
 #ifndef TB_STREAM_HUB_H
 #define TB_STREAM_HUB_H
@@ -38,7 +39,10 @@ typedef struct TbSourceSpec
 	TbStoreSpec store;
 } TbSourceSpec;
 
-/* Told from the loop, never from inside a call on the same object, that polling may now say something else. */
+/*
+ * Told from the loop, never from inside a call on the same object, that polling may now say
+ * something else.
+ */
 typedef struct TbListener
 {
 	void		(*changed) (void *arg);
@@ -49,6 +53,7 @@ typedef struct TbListener
 typedef struct TbStreamSpec
 {
 	const char *dataset_url;	/* of the index root, with dataset_key; or NULL and dataset_file */
+	const char *dataset_server; /* name of its server, where several have the url; NULL allowed */
 	const char *dataset_key;
 	const char *dataset_file;	/* a local path */
 	const char *dataset_hash;
@@ -101,10 +106,17 @@ typedef struct TbStreamInfo
 	uint64_t	wait_consumer_ms;	/* in which everything was ready and waited for the client */
 } TbStreamInfo;
 
-/* Begin to open. owns: *stream is the caller's, tb_stream_close. errors: INVALID, UNSUPPORTED, NOMEM; others by poll. */
-extern TbStatus tb_stream_open(TbHub *hub, const TbStreamSpec *spec, TbListener listener, TbStream **stream,
+/*
+ * Begin to open. owns: *stream is the caller's, tb_stream_close. errors: INVALID, UNSUPPORTED,
+ * NOMEM; others by poll.
+ */
+extern TbStatus tb_stream_open(TbHub *hub, const TbStreamSpec *spec, TbListener listener,
+							   TbStream **stream,
 							   TbError *err) TB_MUST_CHECK;
-/* AGAIN while opening; OK when it runs. errors: NOT_FOUND, CORRUPT, INVALID (state), LIMIT, NOMEM (ring memory)... */
+/*
+ * AGAIN while opening; OK when it runs. errors: NOT_FOUND, CORRUPT, INVALID (state), LIMIT, NOMEM
+ * (ring memory)...
+ */
 extern TbStatus tb_stream_poll(TbStream *stream, TbError *err) TB_MUST_CHECK;
 /* Ends it and frees everything, at the latest when decode threads let go. NULL allowed. */
 extern void tb_stream_close(TbStream *stream);
@@ -115,19 +127,27 @@ extern uint64_t tb_stream_id(const TbStream *stream);
 extern const char *tb_stream_token(const TbStream *stream);
 extern int	tb_stream_fd(const TbStream *stream);	/* of the ring; the stream's */
 /* The stream of a token, which is used up. errors: DENIED, one text for every reason. */
-extern TbStatus tb_hub_redeem(TbHub *hub, const char *token, int64_t uid, TbStream **stream, TbError *err) TB_MUST_CHECK;
-/* Next batch: OK with *end true at the end, AGAIN, STATE (every slot is held; told apart by *busy), or what failed it. */
-extern TbStatus tb_stream_next(TbStream *stream, TbBatch *batch, bool *end, bool *busy, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_hub_redeem(TbHub *hub, const char *token, int64_t uid, TbStream **stream,
+							  TbError *err) TB_MUST_CHECK;
+/*
+ * Next batch: OK with *end true at the end, AGAIN, STATE (every slot is held; told apart by *busy),
+ * or what failed it.
+ */
+extern TbStatus tb_stream_next(TbStream *stream, TbBatch *batch, bool *end, bool *busy,
+							   TbError *err) TB_MUST_CHECK;
 /* errors: HANDLE (not handed out, or not any more). */
-extern TbStatus tb_stream_release(TbStream *stream, uint32_t slot, uint64_t generation, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_stream_release(TbStream *stream, uint32_t slot, uint64_t generation,
+								  TbError *err) TB_MUST_CHECK;
 /* Go on with other credentials. errors: as open's. */
-extern TbStatus tb_stream_renew(TbStream *stream, const TbSourceSpec *sources, int n_sources, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_stream_renew(TbStream *stream, const TbSourceSpec *sources, int n_sources,
+								TbError *err) TB_MUST_CHECK;
 /* Walk over streams: NULL begins and ends. */
 extern TbStream *tb_hub_next_stream(TbHub *hub, TbStream *stream);
 
 /* JSON of a stream's columns, of a batch that was handed out. */
 extern TbStatus tb_stream_print_columns(TbStream *stream, TbBuf *out) TB_MUST_CHECK;
-extern TbStatus tb_stream_print_batch(TbStream *stream, const TbBatch *batch, TbBuf *out) TB_MUST_CHECK;
+extern TbStatus tb_stream_print_batch(TbStream *stream, const TbBatch *batch,
+									  TbBuf *out) TB_MUST_CHECK;
 
 /* Where a tensor lies that was handed out or loaded. */
 typedef struct TbTensorPlace
@@ -139,7 +159,8 @@ typedef struct TbTensorPlace
 	uint64_t	bytes;
 	int			fd;				/* borrowed */
 } TbTensorPlace;
-extern TbStatus tb_stream_place(TbStream *stream, const struct TbHandle *handle, TbTensorPlace *place,
+extern TbStatus tb_stream_place(TbStream *stream, const struct TbHandle *handle,
+								TbTensorPlace *place,
 								TbError *err) TB_MUST_CHECK;
 
 /* ---- deliveries: loads, one region of one array into memory of its own ---- */
@@ -153,7 +174,8 @@ typedef struct TbDeliverySpec
 	const char *device;
 } TbDeliverySpec;
 
-extern TbStatus tb_delivery_open(TbHub *hub, const TbDeliverySpec *spec, TbListener listener, TbDelivery **delivery,
+extern TbStatus tb_delivery_open(TbHub *hub, const TbDeliverySpec *spec, TbListener listener,
+								 TbDelivery **delivery,
 							 TbError *err) TB_MUST_CHECK;
 /* AGAIN until type and shape are known: tb_delivery_place then gives all but the descriptor. */
 extern TbStatus tb_delivery_begun(TbDelivery *delivery, TbError *err) TB_MUST_CHECK;

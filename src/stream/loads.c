@@ -1,6 +1,6 @@
 /*
- * Single loads: one region of one array, decoded into memory of its own that a handle names. Each goes through array
- * metadata, ring memory, fetch and decode, one after another.
+ * Single loads: one region of one array, decoded into memory of its own that a handle names. Each
+ * goes through array metadata, ring memory, fetch and decode, one after another.
  */
 #include "stream/delivery.h"
 
@@ -150,7 +150,8 @@ run_memory(TbDelivery *d, TbStatus status)
 	if (status != TB_OK)
 	{
 		tb_fail(&d->error, TB_E_NOMEM, "no memory for loads is left");
-		tb_error_detail(&d->error, "%zu bytes asked for, %" PRIu64 " of %" PRIu64 " in use", d->bytes, d->hub->memory.used,
+		tb_error_detail(&d->error, "%zu bytes asked for, %" PRIu64 " of %" PRIu64 " in use",
+						d->bytes, d->hub->memory.used,
 						d->hub->memory.limit);
 		tb_error_hint(&d->error, "Release handles, close streams, or raise tensorbank.ring_limit.");
 		fail(d, TB_E_NOMEM);
@@ -189,7 +190,8 @@ measure(TbDelivery *d, TbError *err)
 		return TB_E_INVALID;
 	}
 	for (int i = 0; i < meta->ndim; i++)
-		if (d->region.start[i] > meta->shape[i] || d->region.count[i] > meta->shape[i] - d->region.start[i])
+		if (d->region.start[i] > meta->shape[i] ||
+			d->region.count[i] > meta->shape[i] - d->region.start[i])
 		{
 			tb_fail(err, TB_E_RANGE, "region lies outside its array");
 			tb_error_detail(err, "array \"%.200s\", dimension %d", meta->path, i);
@@ -197,7 +199,8 @@ measure(TbDelivery *d, TbError *err)
 		}
 	d->dtype = tb_treated_dtype(meta, d->treatment);
 	if (!tb_region_elements(&d->region, &elements) ||
-		!tb_mul_size((size_t) elements, tb_dtype_size(d->dtype), &d->bytes) || d->bytes > PTRDIFF_MAX)
+		!tb_mul_size((size_t) elements, tb_dtype_size(d->dtype),
+					 &d->bytes) || d->bytes > PTRDIFF_MAX)
 		return tb_fail(err, TB_E_RANGE, "region is too large");
 	return TB_OK;
 }
@@ -243,9 +246,13 @@ unlink_delivery(TbDelivery *d)
 		*at = d->next;
 }
 
-/* owns: the caller, tb_delivery_close. errors: INVALID, UNSUPPORTED, NOT_FOUND, NOMEM; the others by poll. */
+/*
+ * owns: the caller, tb_delivery_close. errors: INVALID, UNSUPPORTED, NOT_FOUND, NOMEM; the others
+ * by poll.
+ */
 TbStatus
-tb_delivery_open(TbHub *hub, const TbDeliverySpec *spec, TbListener listener, TbDelivery **delivery, TbError *err)
+tb_delivery_open(TbHub *hub, const TbDeliverySpec *spec, TbListener listener, TbDelivery **delivery,
+				 TbError *err)
 {
 	const TbDevice *device;
 	TbStatus	status = tb_device_find(spec->device, &device, err);
@@ -269,7 +276,8 @@ tb_delivery_open(TbHub *hub, const TbDeliverySpec *spec, TbListener listener, Tb
 	if (status == TB_OK)
 		status = tb_sources_open(&hub->sources, &spec->source.store, &d->source, err);
 	if (status == TB_OK)
-		status = tb_array_open(tb_source_of(d->source), spec->array, spec->mask_fill, &d->array, err);
+		status = tb_array_open(tb_source_of(d->source), spec->array, spec->mask_fill, &d->array,
+							   err);
 	if (status != TB_OK)
 	{
 		destroy(d);

@@ -1,6 +1,6 @@
 /*
- * Opening a stream: check what was asked for, read the dataset, go to the state's position, get ring memory. Each step
- * that waits is taken up again by tb_stream_step.
+ * Opening a stream: check what was asked for, read the dataset, go to the state's position, get
+ * ring memory. Each step that waits is taken up again by tb_stream_step.
  */
 #include "stream/pipe.h"
 
@@ -66,7 +66,10 @@ check_state(const TbStreamSpec *spec, TbStreamState *state, TbError *err)
 	return TB_E_INVALID;
 }
 
-/* Open the request's sources into stream->sources. What was opened before an error stays the stream's. */
+/*
+ * Open the request's sources into stream->sources. What was opened before an error stays the
+ * stream's.
+ */
 TbStatus
 tb_stream_take_sources(TbStream *stream, const TbSourceSpec *sources, int n, TbError *err)
 {
@@ -76,7 +79,8 @@ tb_stream_take_sources(TbStream *stream, const TbSourceSpec *sources, int n, TbE
 		return tb_fail(err, TB_E_NOMEM, "out of memory");
 	for (int i = 0; i < n; i++)
 	{
-		TbStatus	status = tb_sources_open(&stream->hub->sources, &sources[i].store, &stream->sources[i], err);
+		TbStatus	status = tb_sources_open(&stream->hub->sources, &sources[i].store,
+											 &stream->sources[i], err);
 
 		if (status != TB_OK)
 			return status;
@@ -116,8 +120,14 @@ open_dataset(TbStream *stream, const TbStreamSpec *spec, TbError *err)
 	if (spec->dataset_file != NULL)
 		return tb_datasets_open(stream->hub, spec, NULL, &stream->entry, err);
 	for (int i = 0; i < spec->n_sources; i++)
-		if (strcmp(spec->sources[i].store.url, spec->dataset_url) == 0)
-			where = &spec->sources[i].store;
+	{
+		const TbSourceSpec *source = &spec->sources[i];
+		bool		named = source->server != NULL && spec->dataset_server != NULL &&
+			strcmp(source->server, spec->dataset_server) == 0;
+
+		if (tb_same_url(source->store.url, spec->dataset_url) && (where == &plain || named))
+			where = &source->store;
+	}
 	status = tb_sources_open(&stream->hub->sources, where, &stream->index, err);
 	if (status != TB_OK)
 		return status;
@@ -147,6 +157,7 @@ keep_spec(TbStream *stream, const TbStreamSpec *spec, TbError *err)
 {
 	stream->spec = *spec;
 	stream->spec.dataset_url = stream->spec.dataset_key = stream->spec.dataset_file = NULL;
+	stream->spec.dataset_server = NULL;
 	stream->spec.dataset_hash = stream->spec.state = NULL;
 	stream->spec.sources = NULL;
 	stream->spec.n_sources = 0;
@@ -159,7 +170,8 @@ keep_spec(TbStream *stream, const TbStreamSpec *spec, TbError *err)
 }
 
 TbStatus
-tb_stream_open(TbHub *hub, const TbStreamSpec *spec, TbListener listener, TbStream **stream, TbError *err)
+tb_stream_open(TbHub *hub, const TbStreamSpec *spec, TbListener listener, TbStream **stream,
+			   TbError *err)
 {
 	TbStreamState state = {.position = 0};
 	TbStatus	status = check_spec(spec, err);
@@ -238,7 +250,8 @@ lay_out_ring(TbStream *stream, TbError *err)
 		return tb_fail(err, TB_E_NOMEM, "out of memory");
 	for (int i = 0; i < stream->n_tensors; i++)
 		sizes[i] = stream->tensors[i].sample_bytes;
-	status = tb_ring_init(&stream->ring, sizes, stream->n_tensors, stream->spec.batch_size, stream->spec.prefetch, err);
+	status = tb_ring_init(&stream->ring, sizes, stream->n_tensors, stream->spec.batch_size,
+						  stream->spec.prefetch, err);
 	tb_free(sizes);
 	return status == TB_OK ? tb_pipe_init(stream, err) : status;
 }
@@ -275,9 +288,11 @@ static TbStatus
 no_ring_memory(TbStream *stream, TbError *err)
 {
 	tb_fail(err, TB_E_NOMEM, "no memory for batches is left");
-	tb_error_detail(err, "%zu bytes asked for, %" PRIu64 " of %" PRIu64 " in use", tb_ring_bytes(&stream->ring),
+	tb_error_detail(err, "%zu bytes asked for, %" PRIu64 " of %" PRIu64 " in use",
+					tb_ring_bytes(&stream->ring),
 					stream->hub->memory.used, stream->hub->memory.limit);
-	tb_error_hint(err, "Close streams, use a smaller batch_size or prefetch, or raise tensorbank.ring_limit.");
+	tb_error_hint(err,
+				  "Close streams, use a smaller batch_size or prefetch, or raise tensorbank.ring_limit.");
 	return TB_E_NOMEM;
 }
 
@@ -324,7 +339,8 @@ tb_stream_step(TbStream *stream)
 		tb_stream_fail(stream, &err);
 		return;
 	}
-	status = tb_ticket_take(&stream->hub->memory, &stream->ticket, tb_ring_bytes(&stream->ring), ticket_done);
+	status = tb_ticket_take(&stream->hub->memory, &stream->ticket, tb_ring_bytes(&stream->ring),
+							ticket_done);
 	if (status != TB_AGAIN)
 		run_ring(stream, status);
 }

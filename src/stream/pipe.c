@@ -1,7 +1,8 @@
 /*
- * Batches in the making. A batch takes a free slot and makes an item of each sample of each tensor column; items are
- * started in order as the hub's budget allows, decoded by the pool straight to their place in the ring, and the
- * batch is ready when its last item is back. Batches are handed out in order, whichever is ready first.
+ * Batches in the making. A batch takes a free slot and makes an item of each sample of each tensor
+ * column; items are started in order as the hub's budget allows, decoded by the pool straight to
+ * their place in the ring, and the batch is ready when its last item is back. Batches are handed
+ * out in order, whichever is ready first.
  */
 #include "stream/pipe.h"
 
@@ -15,7 +16,8 @@ tb_pipe_init(TbStream *stream, TbError *err)
 	size_t		n_items;
 
 	stream->work = tb_calloc(stream->ring.n_slots, sizeof(*stream->work));
-	if (stream->work == NULL || !tb_mul_size(stream->spec.batch_size, (size_t) stream->n_tensors, &n_items))
+	if (stream->work == NULL || !tb_mul_size(stream->spec.batch_size, (size_t) stream->n_tensors,
+											 &n_items))
 		return tb_fail(err, TB_E_NOMEM, "out of memory");
 	if (n_items > UINT32_MAX)
 		return tb_fail(err, TB_E_LIMIT, "batch has too many tensors");
@@ -133,7 +135,10 @@ run_back(TbTask *task)
 	tb_free(error);
 }
 
-/* thread: a decode thread. What it reads of the stream is fixed while anything is with a decode thread. */
+/*
+ * thread: a decode thread. What it reads of the stream is fixed while anything is with a decode
+ * thread.
+ */
 static void
 run_decode(TbTask *task)
 {
@@ -144,7 +149,8 @@ run_decode(TbTask *task)
 	TbError		err;
 
 	(void) tb_dataset_columns(stream->dataset, &columns);
-	item->status = tb_fetch_decode(item->fetch, columns[tensor->column].treatment, item->target, tensor->sample_bytes,
+	item->status = tb_fetch_decode(item->fetch, columns[tensor->column].treatment, item->target,
+								   tensor->sample_bytes,
 								   &err);
 	if (item->status != TB_OK)
 	{

@@ -1,7 +1,7 @@
 /*
- * The stages of a stream: ticket -> fetch -> decode into the slot -> ready. Each sample of each tensor column is an item
- * that passes through them. An item belongs to the loop's thread except between tb_pool_submit and the
- * task it posts back, when it belongs to the decode thread.
+ * The stages of a stream: ticket -> fetch -> decode into the slot -> ready. Each sample of each
+ * tensor column is an item that passes through them. An item belongs to the loop's thread except
+ * between tb_pool_submit and the task it posts back, when it belongs to the decode thread.
  */
 #ifndef TB_STREAM_PIPE_H
 #define TB_STREAM_PIPE_H

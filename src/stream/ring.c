@@ -1,6 +1,6 @@
 /*
- * Rings. Nothing that is read back from the shared memory decides anything: states and generations are kept here, and a
- * client that writes garbage spoils its own batches only.
+ * Rings. Nothing that is read back from the shared memory decides anything: states and generations
+ * are kept here, and a client that writes garbage spoils its own batches only.
  */
 #include "stream/ring.h"
 
@@ -31,7 +31,8 @@ lay_out(TbRing *ring, const size_t *sample_bytes, uint32_t batch_size)
 
 		ring->columns[i].sample_bytes = sample_bytes[i];
 		ring->columns[i].offset = at;
-		if (!tb_mul_size(sample_bytes[i], batch_size, &bytes) || __builtin_add_overflow(at, bytes, &at) ||
+		if (!tb_mul_size(sample_bytes[i], batch_size, &bytes) ||
+			__builtin_add_overflow(at, bytes, &at) ||
 			!round_up(at, TB_ALIGN, &at))
 			return false;
 	}
@@ -41,7 +42,8 @@ lay_out(TbRing *ring, const size_t *sample_bytes, uint32_t batch_size)
 }
 
 TbStatus
-tb_ring_init(TbRing *ring, const size_t *sample_bytes, int n_columns, uint32_t batch_size, uint32_t n_slots,
+tb_ring_init(TbRing *ring, const size_t *sample_bytes, int n_columns, uint32_t batch_size,
+			 uint32_t n_slots,
 			 TbError *err)
 {
 	memset(ring, 0, sizeof(*ring));

@@ -41,7 +41,8 @@ typedef struct TbRing
 } TbRing;
 
 /* Work out the layout; memory comes by tb_ring_open. errors: LIMIT (sizes overflow), NOMEM. */
-extern TbStatus tb_ring_init(TbRing *ring, const size_t *sample_bytes, int n_columns, uint32_t batch_size,
+extern TbStatus tb_ring_init(TbRing *ring, const size_t *sample_bytes, int n_columns,
+							 uint32_t batch_size,
 							 uint32_t n_slots, TbError *err) TB_MUST_CHECK;
 extern size_t tb_ring_bytes(const TbRing *ring);
 extern TbStatus tb_ring_open(TbRing *ring, const char *device, TbError *err) TB_MUST_CHECK;
@@ -53,7 +54,8 @@ extern int	tb_ring_find(const TbRing *ring, uint64_t batch);	/* slot of a batch 
 extern void tb_ring_ready(TbRing *ring, uint32_t slot);
 extern void tb_ring_hand_out(TbRing *ring, uint32_t slot);
 extern bool tb_ring_holds(const TbRing *ring, uint32_t slot, uint64_t generation);
-extern bool tb_ring_release(TbRing *ring, uint32_t slot, uint64_t generation);	/* false: not handed out, or not any more */
+/* false: not handed out, or not any more */
+extern bool tb_ring_release(TbRing *ring, uint32_t slot, uint64_t generation);
 extern uint64_t tb_ring_offset(const TbRing *ring, uint32_t slot, int column, uint32_t row);
 extern uint32_t tb_ring_count(const TbRing *ring, TbRingState state);
 

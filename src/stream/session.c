@@ -1,6 +1,6 @@
 /*
- * A stream's life. Its phase changes in one function; what brings a change about is in open.c (opening), pipe.c
- * (batches) and here (the client's calls and the end).
+ * A stream's life. Its phase changes in one function; what brings a change about is in open.c
+ * (opening), pipe.c (batches) and here (the client's calls and the end).
  */
 #include "stream/pipe.h"
 
@@ -58,8 +58,9 @@ tb_stream_fail(TbStream *stream, const TbError *error)
 }
 
 /*
- * Add the time since the last call to the share it belongs to. The consumer's share grows while a batch is ready and
- * nobody asks, the store's and the decoders' while somebody waits for the next batch.
+ * Add the time since the last call to the share it belongs to. The consumer's share grows while a
+ * batch is ready and nobody asks, the store's and the decoders' while somebody waits for the next
+ * batch.
  */
 void
 tb_stream_account(TbStream *stream)
@@ -77,7 +78,8 @@ tb_stream_account(TbStream *stream)
 		if (slot >= 0 && stream->ring.slots[slot].state == TB_RING_READY)
 			stream->wait_consumer_ns += passed;
 	}
-	else if (slot >= 0 && stream->work[slot].fetching == 0 && stream->work[slot].next_item == stream->work[slot].n_items)
+	else if (slot >= 0 && stream->work[slot].fetching == 0 &&
+			 stream->work[slot].next_item == stream->work[slot].n_items)
 		stream->wait_decode_ns += passed;
 	else
 		stream->wait_store_ns += passed;
@@ -182,14 +184,16 @@ tb_stream_next(TbStream *stream, TbBatch *batch, bool *end, bool *busy, TbError 
 		return TB_OK;
 	}
 	slot = tb_ring_find(&stream->ring, stream->done);
-	if (slot >= 0 && (stream->ring.slots[slot].state == TB_RING_READY || stream->work[slot].error != NULL))
+	if (slot >= 0 && (stream->ring.slots[slot].state == TB_RING_READY ||
+					  stream->work[slot].error != NULL))
 		return hand_out(stream, (uint32_t) slot, batch, err);
 	if (stream->ring.n_held == stream->ring.n_slots)
 	{
 		*busy = true;
 		tb_fail(err, TB_E_STATE, "every slot of the stream is held by the client");
 		tb_error_detail(err, "%" PRIu32 " slots", stream->ring.n_slots);
-		tb_error_hint(err, "Release a batch, copy what is kept, or open the stream with a larger prefetch.");
+		tb_error_hint(err,
+					  "Release a batch, copy what is kept, or open the stream with a larger prefetch.");
 		return TB_E_STATE;
 	}
 	stream->waiting = true;
@@ -206,7 +210,10 @@ tb_stream_release(TbStream *stream, uint32_t slot, uint64_t generation, TbError 
 	return TB_OK;
 }
 
-/* The arrays are opened anew with the new credentials when samples need them; fetches under way keep theirs. */
+/*
+ * The arrays are opened anew with the new credentials when samples need them; fetches under way
+ * keep theirs.
+ */
 TbStatus
 tb_stream_renew(TbStream *stream, const TbSourceSpec *sources, int n_sources, TbError *err)
 {
@@ -247,7 +254,8 @@ tb_stream_info(TbStream *stream)
 		.id = stream->id, .owner_pid = stream->spec.owner_pid, .owner_role = stream->spec.owner_role,
 		.dataset = stream->dataset_hash, .device = stream->spec.device, .phase = tb_phase_name(stream->phase),
 		.rank = stream->deal.rank, .world_size = stream->deal.world_size, .batches = stream->batches,
-		.done = stream->done, .ready = tb_ring_count(&stream->ring, TB_RING_READY), .slots = stream->ring.n_slots,
+		.done = stream->done, .ready = tb_ring_count(&stream->ring,
+													 TB_RING_READY), .slots = stream->ring.n_slots,
 		.slot_bytes = stream->ring.slot_bytes, .ring_bytes = tb_ring_bytes(&stream->ring),
 		.redeemed = stream->redeemed,
 	};
@@ -273,7 +281,10 @@ unlink_stream(TbStream *stream)
 		hub->turn = stream->next;
 }
 
-/* Memory that a decode thread writes to must stay until it is done: then the last item back destroys the stream. */
+/*
+ * Memory that a decode thread writes to must stay until it is done: then the last item back
+ * destroys the stream.
+ */
 void
 tb_stream_close(TbStream *stream)
 {

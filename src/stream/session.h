@@ -1,6 +1,6 @@
 /*
- * What is inside a hub and a stream; private to the room. All of it belongs to the loop's thread, but for items that
- * are with a decode thread (see pipe.h).
+ * What is inside a hub and a stream; private to the room. All of it belongs to the loop's thread,
+ * but for items that are with a decode thread (see pipe.h).
  */
 #ifndef TB_STREAM_SESSION_H
 #define TB_STREAM_SESSION_H
@@ -26,9 +26,11 @@ extern void tb_sources_close(TbSourceEntry *entry); /* NULL allowed */
 extern void tb_sources_free(TbSources *sources);
 
 /* ---- datasets, shared by hash (datasets.c) ---- */
-extern TbStatus tb_datasets_open(TbHub *hub, const TbStreamSpec *spec, TbSource *where, TbDatasetEntry **entry,
+extern TbStatus tb_datasets_open(TbHub *hub, const TbStreamSpec *spec, TbSource *where,
+								 TbDatasetEntry **entry,
 								 TbError *err) TB_MUST_CHECK;
-extern TbStatus tb_datasets_poll(TbDatasetEntry *entry, TbDataset **dataset, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_datasets_poll(TbDatasetEntry *entry, TbDataset **dataset,
+								 TbError *err) TB_MUST_CHECK;
 extern void tb_datasets_close(TbDatasetEntry *entry);	/* NULL allowed */
 
 struct TbHub
@@ -170,12 +172,14 @@ extern const char *tb_phase_name(TbPhase phase);
 
 /* Opening (open.c): move on as far as it goes. */
 extern void tb_stream_step(TbStream *stream);
-extern TbStatus tb_stream_take_sources(TbStream *stream, const TbSourceSpec *sources, int n, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_stream_take_sources(TbStream *stream, const TbSourceSpec *sources, int n,
+									   TbError *err) TB_MUST_CHECK;
 extern void tb_stream_drop_sources(TbStream *stream);
 
 /* Arrays (arrays.c). */
 extern void tb_stream_want_array(TbStream *stream, uint32_t array);	/* open it if it is not */
 extern bool tb_stream_poll_arrays(TbStream *stream);	/* true: one has come or failed */
 extern void tb_stream_drop_arrays(TbStream *stream);
+extern bool tb_same_url(const char *a, const char *b);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Sources that streams and loads share while url and credentials are equal, so that metadata and connections are
- * used again. One that nobody uses stays for a minute (the next epoch wants it), then it is closed and its
- * credentials are wiped.
+ * Sources that streams and loads share while url and credentials are equal, so that metadata and
+ * connections are used again. One that nobody uses stays for a minute (the next epoch wants it),
+ * then it is closed and its credentials are wiped.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1			/* explicit_bzero */
@@ -68,7 +68,8 @@ entry_new(TbSources *sources, const TbStoreSpec *spec, TbSourceEntry **out, TbEr
 	if (entry == NULL)
 		return tb_fail(err, TB_E_NOMEM, "out of memory");
 	entry->sources = sources;
-	if (!copy(&entry->url, spec->url) || !copy(&entry->ca_file, spec->ca_file) || !copy(&entry->user, spec->user) ||
+	if (!copy(&entry->url, spec->url) || !copy(&entry->ca_file, spec->ca_file) ||
+		!copy(&entry->user, spec->user) ||
 		!copy(&entry->password, spec->password))
 		status = tb_fail(err, TB_E_NOMEM, "out of memory");
 	else
@@ -90,7 +91,8 @@ tb_sources_open(TbSources *sources, const TbStoreSpec *spec, TbSourceEntry **ent
 
 	*entry = NULL;
 	for (TbSourceEntry *e = sources->first; e != NULL; e = e->next)
-		if (same(e->url, spec->url) && same(e->ca_file, spec->ca_file) && same(e->user, spec->user) &&
+		if (same(e->url, spec->url) && same(e->ca_file, spec->ca_file) &&
+			same(e->user, spec->user) &&
 			same(e->password, spec->password))
 		{
 			e->uses++;

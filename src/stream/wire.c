@@ -1,6 +1,6 @@
 /*
- * Frames on a Unix stream socket. Non-blocking: what does not go out at once waits in a queue, what comes in is
- * collected until a frame is whole. What the frames mean is left to others.
+ * Frames on a Unix stream socket. Non-blocking: what does not go out at once waits in a queue,
+ * what comes in is collected until a frame is whole. What the frames mean is left to others.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1			/* MSG_CMSG_CLOEXEC, explicit_bzero */
@@ -47,7 +47,9 @@ struct TbWire
 	int			n_parked;
 };
 
-/* owns: *wire is the caller's, tb_wire_free; the socket is closed on error too. errors: NOMEM, IO. */
+/*
+ * owns: *wire is the caller's, tb_wire_free; the socket is closed on error too. errors: NOMEM, IO.
+ */
 TbStatus
 tb_wire_new(int socket, TbWire **wire, TbError *err)
 {
@@ -164,7 +166,10 @@ lost(TbError *err, int sys_errno)
 	return TB_E_LOST;
 }
 
-/* One sendmsg of one frame, so that a descriptor never shares its packet with another frame's bytes. */
+/*
+ * One sendmsg of one frame, so that a descriptor never shares its packet with another frame's
+ * bytes.
+ */
 static ssize_t
 send_some(TbWire *wire, Outgoing *frame)
 {
@@ -218,7 +223,10 @@ tb_wire_flush(TbWire *wire, TbError *err)
 	return TB_OK;
 }
 
-/* Keep the descriptors of a message whose last byte is at offset `at`; false when there are too many. */
+/*
+ * Keep the descriptors of a message whose last byte is at offset `at`; false when there are too
+ * many.
+ */
 static bool
 park(TbWire *wire, struct msghdr *message, uint64_t at)
 {
@@ -258,8 +266,9 @@ bad_frame(TbError *err, const char *why)
 }
 
 /*
- * Read what is there, at most `want` bytes. A read ends with the packet that carried a descriptor, and that
- * packet holds bytes of one frame only: so its last byte tells the frame. AGAIN, LOST, PROTOCOL, OK: some came.
+ * Read what is there, at most `want` bytes. A read ends with the packet that carried a descriptor,
+ * and that packet holds bytes of one frame only: so its last byte tells the frame. AGAIN, LOST,
+ * PROTOCOL, OK: some came.
  */
 static TbStatus
 read_some(TbWire *wire, size_t want, TbError *err)
@@ -301,7 +310,9 @@ read_some(TbWire *wire, size_t want, TbError *err)
 	return TB_OK;
 }
 
-/* The descriptor of the frame that ends at offset `end`; descriptors beyond one a frame are closed. */
+/*
+ * The descriptor of the frame that ends at offset `end`; descriptors beyond one a frame are closed.
+ */
 static int
 unpark(TbWire *wire, uint64_t end)
 {
@@ -324,7 +335,9 @@ unpark(TbWire *wire, uint64_t end)
 	return fd;
 }
 
-/* Parse the frame of `len` bytes at the front and take it out, wiped: it may have held credentials. */
+/*
+ * Parse the frame of `len` bytes at the front and take it out, wiped: it may have held credentials.
+ */
 static TbStatus
 take_frame(TbWire *wire, size_t len, TbJson **doc, int *fd, TbError *err)
 {

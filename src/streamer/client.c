@@ -1,4 +1,7 @@
-/* Operations of the client socket: what a trainer asks on the connection that is its stream's lifeline. */
+/*
+ * Operations of the client socket: what a trainer asks on the connection that is its stream's
+ * lifeline.
+ */
 #include "streamer/server.h"
 
 #include <inttypes.h>
@@ -29,7 +32,8 @@ print_redeemed(TbOpened *opened, TbBuf *out)
 {
 	TbServer   *server = opened->control->server;
 	TbStreamInfo info = tb_stream_info(opened->stream);
-	TbStatus	status = tb_buf_printf(out, ",\"stream\":%" PRIu64 ",\"slots\":%" PRIu32 ",\"slot_bytes\":%" PRIu64
+	TbStatus	status = tb_buf_printf(out,
+									   ",\"stream\":%" PRIu64 ",\"slots\":%" PRIu32 ",\"slot_bytes\":%" PRIu64
 									   ",\"batches\":%" PRIu64 ",\"columns\":", info.id, info.slots, info.slot_bytes,
 									   info.batches);
 
@@ -66,7 +70,8 @@ op_redeem(TbConn *conn, const TbJson *request, TbReply *reply, TbError *err)
 	opened->asked = false;
 	tb_conn_kick(opened->control);
 	reply->fd = tb_stream_fd(stream);
-	return print_redeemed(opened, reply->body) == TB_OK ? TB_OK : tb_fail(err, TB_E_NOMEM, "out of memory");
+	return print_redeemed(opened, reply->body) == TB_OK ? TB_OK : tb_fail(err, TB_E_NOMEM,
+																		  "out of memory");
 }
 
 static TbStatus

@@ -1,6 +1,6 @@
 /*
- * One connection: requests in, replies out in their order. A connection is the lifeline of what was opened over it:
- * when it ends, all of that ends.
+ * One connection: requests in, replies out in their order. A connection is the lifeline of what
+ * was opened over it: when it ends, all of that ends.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1			/* struct ucred */
@@ -74,7 +74,8 @@ finish_reply(TbReply *reply, TbStatus status, const TbError *err)
 		body->len = 0;
 		status = tb_buf_printf(body, "{\"error\":");
 		if (status == TB_OK && reply->busy)
-			status = tb_buf_printf(body, "{\"code\":\"busy\",\"message\":\"%s\",\"detail\":\"%s\",\"hint\":\"%s\"}",
+			status = tb_buf_printf(body,
+								   "{\"code\":\"busy\",\"message\":\"%s\",\"detail\":\"%s\",\"hint\":\"%s\"}",
 								   err->message, err->detail, err->hint);
 		else if (status == TB_OK)
 			status = tb_error_to_json(err, body);
@@ -110,7 +111,8 @@ send_replies(TbConn *conn)
 	{
 		TbReply    *reply = conn->first;
 
-		if (tb_wire_send(conn->wire, (const char *) reply->body->data, reply->body->len, reply->fd, NULL) != TB_OK)
+		if (tb_wire_send(conn->wire, (const char *) reply->body->data, reply->body->len, reply->fd,
+						 NULL) != TB_OK)
 			conn->dead = true;
 		drop_first_reply(conn);
 	}
@@ -199,7 +201,8 @@ read_requests(TbConn *conn)
 		if (status != TB_OK)
 		{
 			if (status != TB_E_LOST)
-				tb_log_error(conn->control ? "control connection ended" : "client connection ended", &err);
+				tb_log_error(conn->control ? "control connection ended" : "client connection ended",
+							 &err);
 			conn->dead = true;
 			return;
 		}
@@ -225,7 +228,8 @@ run(TbConn *conn)
 		return;
 	}
 	events = EPOLLRDHUP | (may_read(conn) ? EPOLLIN : 0) | (tb_wire_wants_write(conn->wire) ? EPOLLOUT : 0);
-	if (events != conn->watch.events && tb_loop_rewatch(conn->server->loop, &conn->watch, events) != TB_OK)
+	if (events != conn->watch.events && tb_loop_rewatch(conn->server->loop, &conn->watch,
+														events) != TB_OK)
 		tb_conn_free(conn);
 }
 

@@ -116,7 +116,8 @@ attempt_open(TbReply *reply, TbError *err)
 		return status;
 	if (status == TB_OK)
 	{
-		status = tb_buf_printf(reply->body, ",\"stream\":%" PRIu64 ",\"token\":\"%s\",\"batches\":%" PRIu64
+		status = tb_buf_printf(reply->body,
+							   ",\"stream\":%" PRIu64 ",\"token\":\"%s\",\"batches\":%" PRIu64
 							   ",\"columns\":", reply->stream, tb_stream_token(opened->stream),
 							   tb_stream_info(opened->stream).batches);
 		if (status == TB_OK)
@@ -195,7 +196,8 @@ op_release(TbConn *conn, const TbJson *request, TbReply *reply, TbError *err)
 	if (status != TB_OK)
 		return status;
 	opened = own_stream(conn, id);
-	if (opened == NULL || !tb_json_get_int(request, "slot", &slot) || slot < 0 || slot > UINT32_MAX ||
+	if (opened == NULL || !tb_json_get_int(request, "slot", &slot) || slot < 0 ||
+		slot > UINT32_MAX ||
 		!tb_json_get_int(request, "generation", &generation))
 		return tb_handle_fail(err);
 	return tb_stream_release(opened->stream, (uint32_t) slot, (uint64_t) generation, err);
@@ -206,7 +208,8 @@ op_release(TbConn *conn, const TbJson *request, TbReply *reply, TbError *err)
 static TbStatus
 print_stream(const TbStreamInfo *info, const char *comma, TbBuf *out)
 {
-	TbStatus	status = tb_buf_printf(out, "%s{\"stream\":%" PRIu64 ",\"pid\":%" PRId64 ",\"role\":", comma, info->id,
+	TbStatus	status = tb_buf_printf(out,
+									   "%s{\"stream\":%" PRIu64 ",\"pid\":%" PRId64 ",\"role\":", comma, info->id,
 									   info->owner_pid);
 
 	if (status == TB_OK)
@@ -216,13 +219,15 @@ print_stream(const TbStreamInfo *info, const char *comma, TbBuf *out)
 	if (status == TB_OK)
 		status = tb_json_quote(out, info->device);
 	if (status == TB_OK)
-		status = tb_buf_printf(out, ",\"phase\":\"%s\",\"redeemed\":%s,\"rank\":%" PRIu32 ",\"world_size\":%" PRIu32
+		status = tb_buf_printf(out,
+							   ",\"phase\":\"%s\",\"redeemed\":%s,\"rank\":%" PRIu32 ",\"world_size\":%" PRIu32
 							   ",\"batches\":%" PRIu64 ",\"done\":%" PRIu64 ",\"ready\":%" PRIu32 ",\"slots\":%" PRIu32
 							   ",\"bytes\":%" PRIu64, info->phase, info->redeemed ? "true" : "false", info->rank,
 							   info->world_size, info->batches, info->done, info->ready, info->slots, info->ring_bytes);
 	if (status != TB_OK)
 		return status;
-	return tb_buf_printf(out, ",\"wait_store_ms\":%" PRIu64 ",\"wait_decode_ms\":%" PRIu64 ",\"wait_consumer_ms\":%" PRIu64
+	return tb_buf_printf(out,
+						 ",\"wait_store_ms\":%" PRIu64 ",\"wait_decode_ms\":%" PRIu64 ",\"wait_consumer_ms\":%" PRIu64
 						 "}", info->wait_store_ms, info->wait_decode_ms, info->wait_consumer_ms);
 }
 
@@ -233,7 +238,8 @@ op_streams(TbConn *conn, const TbJson *request, TbReply *reply, TbError *err)
 	TbStatus	status = tb_buf_printf(reply->body, ",\"streams\":[");
 	const char *comma = "";
 
-	for (TbStream *stream = tb_hub_next_stream(conn->server->hub, NULL); stream != NULL && status == TB_OK;
+	for (TbStream *stream = tb_hub_next_stream(conn->server->hub, NULL); stream != NULL &&
+		 status == TB_OK;
 		 stream = tb_hub_next_stream(conn->server->hub, stream))
 	{
 		TbStreamInfo info = tb_stream_info(stream);

@@ -1,6 +1,6 @@
 /*
- * Socket files. The new socket is bound beside its place, gets its permissions, and is renamed onto it: nobody ever
- * finds no file, or one with other permissions.
+ * Socket files. The new socket is bound beside its place, gets its permissions, and is renamed
+ * onto it: nobody ever finds no file, or one with other permissions.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1			/* SOCK_CLOEXEC */
@@ -75,7 +75,8 @@ bind_at(int fd, const char *path, unsigned mode, TbError *err)
 	(void) unlink(beside.sun_path);
 	if (bind(fd, (struct sockaddr *) &beside, sizeof(beside)) != 0)
 		return tb_fail_errno(err, errno, "bind socket", path);
-	if (chmod(beside.sun_path, (mode_t) mode) != 0 || listen(fd, BACKLOG) != 0 || rename(beside.sun_path, path) != 0)
+	if (chmod(beside.sun_path, (mode_t) mode) != 0 || listen(fd, BACKLOG) != 0 ||
+		rename(beside.sun_path, path) != 0)
 	{
 		TbStatus	status = tb_fail_errno(err, errno, "listen at socket", path);
 
@@ -124,7 +125,8 @@ tb_socket_close(TbSocketFile *file)
 
 	if (file->fd < 0)
 		return;
-	if (file->path != NULL && lstat(file->path, &st) == 0 && st.st_dev == file->device && st.st_ino == file->inode)
+	if (file->path != NULL && lstat(file->path, &st) == 0 && st.st_dev == file->device &&
+		st.st_ino == file->inode)
 		(void) unlink(file->path);
 	(void) close(file->fd);
 	file->fd = -1;

@@ -14,8 +14,12 @@ typedef struct TbSocketFile
 	ino_t		inode;
 } TbSocketFile;
 
-/* Listen at a path. A file that a dead process left is replaced at once and as a whole; a live one's is not. */
-extern TbStatus tb_socket_listen(const char *path, unsigned mode, TbSocketFile *file, TbError *err) TB_MUST_CHECK;
+/*
+ * Listen at a path. A file that a dead process left is replaced at once and as a whole; a live
+ * one's is not.
+ */
+extern TbStatus tb_socket_listen(const char *path, unsigned mode, TbSocketFile *file,
+								 TbError *err) TB_MUST_CHECK;
 /* Take away the file if it is still ours, and close. */
 extern void tb_socket_close(TbSocketFile *file);
 

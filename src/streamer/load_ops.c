@@ -1,6 +1,6 @@
 /*
- * Operations on single tensors: load, wait, fetch, free. Handles are those of the connection that made them;
- * whatever is wrong with one, the answer is the same.
+ * Operations on single tensors: load, wait, fetch, free. Handles are those of the connection that
+ * made them; whatever is wrong with one, the answer is the same.
  */
 #include "streamer/server.h"
 
@@ -87,7 +87,8 @@ tb_op_load(TbConn *conn, const TbJson *request, TbReply *reply, TbError *err)
 	loaded = tb_calloc(1, sizeof(*loaded));
 	if (loaded == NULL)
 		return tb_fail(err, TB_E_NOMEM, "out of memory");
-	status = tb_delivery_open(conn->server->hub, &spec, tb_conn_listener(conn), &loaded->delivery, err);
+	status = tb_delivery_open(conn->server->hub, &spec, tb_conn_listener(conn), &loaded->delivery,
+							  err);
 	if (status != TB_OK)
 	{
 		tb_free(loaded);
@@ -105,7 +106,8 @@ tb_op_load(TbConn *conn, const TbJson *request, TbReply *reply, TbError *err)
 static TbStatus
 print_place(const TbTensorPlace *place, TbBuf *out)
 {
-	TbStatus	status = tb_buf_printf(out, ",\"dtype\":\"%s\",\"shape\":[", tb_dtype_name(place->dtype));
+	TbStatus	status = tb_buf_printf(out, ",\"dtype\":\"%s\",\"shape\":[",
+									   tb_dtype_name(place->dtype));
 
 	for (int i = 0; i < place->ndim && status == TB_OK; i++)
 		status = tb_buf_printf(out, "%s%" PRIu64, i > 0 ? "," : "", place->shape[i]);
@@ -261,7 +263,8 @@ tb_op_fetch_attempt(TbReply *reply, TbError *err)
 	reply->fd = place.fd;
 	status = print_place(&place, reply->body);
 	if (status == TB_OK)
-		status = tb_buf_printf(reply->body, ",\"offset\":%" PRIu64 ",\"bytes\":%" PRIu64, place.offset, place.bytes);
+		status = tb_buf_printf(reply->body, ",\"offset\":%" PRIu64 ",\"bytes\":%" PRIu64,
+							   place.offset, place.bytes);
 	return status == TB_OK ? TB_OK : tb_fail(err, status, "out of memory");
 }
 

@@ -1,6 +1,6 @@
 /*
- * Log lines. A line is one write of less than a pipe's atomic size, printable ASCII; where the pipe is full it is
- * dropped, because the loop must not wait for whoever reads it.
+ * Log lines. A line is one write of less than a pipe's atomic size, printable ASCII; where the
+ * pipe is full it is dropped, because the loop must not wait for whoever reads it.
  */
 #include "streamer/log.h"
 

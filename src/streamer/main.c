@@ -1,6 +1,7 @@
 /*
- * tensorbank_streamer: the engine, streams and their clients' sockets, without PostgreSQL. It ends on SIGTERM or
- * SIGINT, with its parent, and when its lifeline (a pipe that the supervisor holds) is closed.
+ * tensorbank_streamer: the engine, streams and their clients' sockets, without PostgreSQL. It ends
+ * on SIGTERM or SIGINT, with its parent, and when its lifeline (a pipe that the supervisor holds)
+ * is closed.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1			/* prctl */
@@ -61,7 +62,10 @@ watch_ender(TbServer *server, Ender *ender, int fd, const char *why, bool is_pip
 	return tb_loop_watch(server->loop, &ender->watch, err);
 }
 
-/* Signals that end us come by descriptor; blocked before the first thread, so that all of them inherit it. */
+/*
+ * Signals that end us come by descriptor; blocked before the first thread, so that all of them
+ * inherit it.
+ */
 static int
 block_signals(void)
 {

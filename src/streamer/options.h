@@ -16,6 +16,7 @@ typedef struct TbOptions
 } TbOptions;
 
 /* Texts are borrowed from argv. errors: INVALID, naming the option. */
-extern TbStatus tb_options_parse(int argc, char **argv, TbOptions *options, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_options_parse(int argc, char **argv, TbOptions *options,
+								 TbError *err) TB_MUST_CHECK;
 
 #endif

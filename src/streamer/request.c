@@ -68,7 +68,8 @@ take_text(const TbJson *request, const char *name)
 
 /* A text that is one of a list: its index. Absent: as it is. */
 static TbStatus
-take_word(const TbJson *request, const char *name, const char *const *words, int n, int *value, TbError *err)
+take_word(const TbJson *request, const char *name, const char *const *words, int n, int *value,
+		  TbError *err)
 {
 	const char *text = take_text(request, name);
 
@@ -144,6 +145,7 @@ take_dataset(const TbJson *request, TbStreamSpec *spec, TbError *err)
 	if (!tb_json_get(request, "dataset", &dataset) || tb_json_type(dataset) != TB_JSON_OBJECT)
 		return tb_request_missing("dataset", err);
 	spec->dataset_url = take_text(dataset, "url");
+	spec->dataset_server = take_text(dataset, "server");
 	spec->dataset_key = take_text(dataset, "key");
 	spec->dataset_file = take_text(dataset, "file");
 	spec->dataset_hash = take_text(dataset, "hash");
@@ -236,7 +238,8 @@ tb_request_load(const TbJson *request, TbDeliverySpec *spec, TbError *err)
 	spec->mask_fill = (int) mask_fill;
 	if (!take_extents(request, "start", spec->region.start, &spec->region.ndim))
 		return tb_request_missing("start", err);
-	if (!take_extents(request, "count", spec->region.count, &n_count) || n_count != spec->region.ndim)
+	if (!take_extents(request, "count", spec->region.count, &n_count) ||
+		n_count != spec->region.ndim)
 		return tb_request_missing("count", err);
 	(void) !tb_json_get_bool(request, "raw", &spec->treatment.raw);
 	spec->treatment.cast = cast != NULL ? tb_dtype_parse(cast) : TB_NONE;

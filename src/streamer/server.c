@@ -24,7 +24,9 @@ rested(TbTimer *timer)
 	(void) !tb_loop_rewatch(listening->server->loop, &listening->watch, EPOLLIN);
 }
 
-/* No descriptor or no place for another connection: leave them in the kernel's queue for a while. */
+/*
+ * No descriptor or no place for another connection: leave them in the kernel's queue for a while.
+ */
 static void
 take_a_rest(TbListening *listening, const char *why)
 {
@@ -102,7 +104,8 @@ start(TbServer *server, TbError *err)
 	if (options->control_path != NULL)
 		status = tb_socket_listen(options->control_path, 0600, &server->control.file, err);
 	if (status == TB_OK)
-		status = tb_socket_listen(options->client_path, options->client_mode, &server->client.file, err);
+		status = tb_socket_listen(options->client_path, options->client_mode, &server->client.file,
+								  err);
 	if (status == TB_OK)
 		status = start_listening(server, &server->client, err);
 	if (status != TB_OK)

@@ -1,8 +1,9 @@
 /*
  * The server: listening sockets, connections, their requests and replies. All on the loop's thread.
  *
- * Replies leave a connection in the order of its requests, so a request makes its reply at once and one that cannot
- * be answered yet is attempted again whenever something changed that the connection waits for.
+ * Replies leave a connection in the order of its requests, so a request makes its reply at once
+ * and one that cannot be answered yet is attempted again whenever something changed that the
+ * connection waits for.
  */
 #ifndef TB_STREAMER_SERVER_H
 #define TB_STREAMER_SERVER_H
@@ -110,7 +111,8 @@ struct TbServer
 };
 
 /* server.c */
-extern TbStatus tb_server_new(const TbOptions *options, TbServer **server, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_server_new(const TbOptions *options, TbServer **server,
+							  TbError *err) TB_MUST_CHECK;
 extern void tb_server_run(TbServer *server);	/* until something sets stop */
 extern void tb_server_free(TbServer *server);
 
@@ -141,12 +143,17 @@ extern void tb_loads_close(TbConn *conn);
 
 /* request.c: members of requests */
 extern TbStatus tb_request_missing(const char *member, TbError *err);
-extern TbStatus tb_request_stream(const TbJson *request, uint64_t *stream, TbError *err) TB_MUST_CHECK;
-extern TbStatus tb_request_source(const TbJson *object, TbSourceSpec *source, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_request_stream(const TbJson *request, uint64_t *stream,
+								  TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_request_source(const TbJson *object, TbSourceSpec *source,
+								  TbError *err) TB_MUST_CHECK;
 /* owns: *sources is the caller's, tb_free. */
-extern TbStatus tb_request_sources(const TbJson *request, TbSourceSpec **sources, int *n, TbError *err) TB_MUST_CHECK;
-extern TbStatus tb_request_open(const TbJson *request, TbStreamSpec *spec, TbError *err) TB_MUST_CHECK;
-extern TbStatus tb_request_load(const TbJson *request, TbDeliverySpec *spec, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_request_sources(const TbJson *request, TbSourceSpec **sources, int *n,
+								   TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_request_open(const TbJson *request, TbStreamSpec *spec,
+								TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_request_load(const TbJson *request, TbDeliverySpec *spec,
+								TbError *err) TB_MUST_CHECK;
 /* Overwrite user names and passwords in a request that is done. */
 extern void tb_request_wipe(const TbJson *request);
 

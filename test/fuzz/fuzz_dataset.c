@@ -1,6 +1,7 @@
 /*
- * Dataset files. Checksums would stop nearly every mutation at the door, so they are put right before parsing: the
- * first byte says which of them stay as they are. What parses must answer for each of its rows.
+ * Dataset files. Checksums would stop nearly every mutation at the door, so they are put right
+ * before parsing: the first byte says which of them stay as they are. What parses must answer for
+ * each of its rows.
  */
 #include "dataset/dataset.h"
 

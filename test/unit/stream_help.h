@@ -1,4 +1,7 @@
-/* What the streamer's tests share: a small Zarr store with a dataset, the program, and both ends of its sockets. */
+/*
+ * What the streamer's tests share: a small Zarr store with a dataset, the program, and both ends of
+ * its sockets.
+ */
 #ifndef TB_TEST_STREAM_HELP_H
 #define TB_TEST_STREAM_HELP_H
 
@@ -53,7 +56,8 @@ put_file(const char *root, const char *name, const void *bytes, size_t len)
 	FILE	   *file;
 
 	snprintf(path, sizeof(path), "%s/%s", root, name);
-	for (char *slash = strchr(path + strlen(root) + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/'))
+	for (char *slash = strchr(path + strlen(root) + 1,
+							  '/'); slash != NULL; slash = strchr(slash + 1, '/'))
 	{
 		*slash = '\0';
 		(void) mkdir(path, 0755);
@@ -108,9 +112,11 @@ make_dataset(const char *root, uint64_t n, char hash[65])
 	};
 	char		url[300];
 	char		key[128];
-	TbDatasetArray x = {.server = (char *) "s", .url = url, .path = (char *) "x", .mask_fill = -1, .stored = TB_F32,
+	TbDatasetArray x = {.server = (char *) "s", .url = url, .path = (char *) "x", .mask_fill = -1,
+						.stored = TB_F32,
 	.ndim = 3, .shape = {N_ROWS, X_ROWS, X_COLS}};
-	TbDatasetArray y = {.server = (char *) "s", .url = url, .path = (char *) "y", .mask_fill = -1, .stored = TB_U8,
+	TbDatasetArray y = {.server = (char *) "s", .url = url, .path = (char *) "y", .mask_fill = -1,
+						.stored = TB_U8,
 	.ndim = 2, .shape = {N_ROWS, Y_COLS}};
 	TbDatasetWriter *writer;
 	TbBuf	   *file;
@@ -123,7 +129,8 @@ make_dataset(const char *root, uint64_t n, char hash[65])
 	for (uint64_t row = 0; row < n; row++)
 	{
 		TbDatasetCell cells[5] = {{.array = 0, .start = {row}}, {.i64 = (int64_t) row - 50},
-		{.array = 1, .start = {row}}, {.f64 = (double) row / 10, .null = row == 3}, {.text = "ab\"c", .text_len = row % 5}};
+		{.array = 1, .start = {row}}, {.f64 = (double) row / 10,
+									   .null = row == 3}, {.text = "ab\"c", .text_len = row % 5}};
 
 		assert_int_equal(tb_dataset_writer_row(writer, cells, NULL), TB_OK);
 	}
@@ -184,7 +191,8 @@ start_streamer(Streamer *s, const char *const *extra)
 {
 	char		parent[16];
 	char		lifeline[16];
-	const char *arguments[32] = {program(), "--control", s->control, "--client", s->client, "--mode", "0777",
+	const char *arguments[32] = {program(), "--control", s->control, "--client", s->client,
+								 "--mode", "0777",
 	"--threads", "2", "--parent", parent, "--lifeline", lifeline};
 	int			n = 13;
 	int			pipe_fds[2];
@@ -340,7 +348,8 @@ expect_error(TbJson *reply, const char *code, const char *part)
 	if (!tb_json_get(reply, "error", &object) || !tb_json_get_string(object, "code", &got))
 		fail_msg("no error: %s", tb_json_text(reply));
 	tb_error_from_json(object, &error);
-	if (strcmp(got, code) != 0 || (strstr(error.message, part) == NULL && strstr(error.detail, part) == NULL))
+	if (strcmp(got, code) != 0 || (strstr(error.message, part) == NULL &&
+								   strstr(error.detail, part) == NULL))
 		fail_msg("another error: %s", tb_json_text(reply));
 	tb_json_free(reply);
 	return error;
@@ -373,7 +382,8 @@ dial_control(const Streamer *s)
 	char		hello[160];
 
 	snprintf(hello, sizeof(hello),
-			 "{\"op\":\"hello\",\"version\":1,\"pid\":%d,\"role\":\"me\",\"user\":10,\"database\":\"d\"}", (int) getpid());
+			 "{\"op\":\"hello\",\"version\":1,\"pid\":%d,\"role\":\"me\",\"user\":10,\"database\":\"d\"}",
+			 (int) getpid());
 	expect_ok(ask(wire, hello));
 	return wire;
 }
@@ -385,7 +395,8 @@ open_reply(const Streamer *s, TbWire *control, const char *hash, const char *opt
 	char		request[2000];
 
 	snprintf(request, sizeof(request),
-			 "{\"op\":\"open\",\"dataset\":{\"url\":\"file://%s\",\"key\":\".tensorbank/datasets/%s.tbd\",\"hash\":\"%s\"},"
+			 "{\"op\":\"open\",\"dataset\":{\"url\":\"file://%s\","
+			 "\"key\":\".tensorbank/datasets/%s.tbd\",\"hash\":\"%s\"},"
 			 "\"sources\":[{\"server\":\"s\",\"url\":\"file://%s\"}],%s}", s->root, hash, hash, s->root, options);
 	return ask(control, request);
 }
@@ -489,7 +500,8 @@ check_batch(const TbJson *batch, const uint8_t *ring, const uint64_t *rows, uint
 
 		assert_int_equal(int_of(tensor, "offset") % 64, 0);
 		assert_int_equal(int_of(tensor, "bytes"), n * sample);
-		assert_true(tb_json_get(tensor, "shape", &shape) && tb_json_as_int(tb_json_at(shape, 0), &extent));
+		assert_true(tb_json_get(tensor, "shape", &shape) && tb_json_as_int(tb_json_at(shape, 0),
+																		   &extent));
 		assert_int_equal(extent, n);
 		assert_int_equal(tb_json_length(shape), t == 0 ? 4 : 3);
 		for (uint32_t i = 0; i < n; i++)

@@ -1,4 +1,7 @@
-/* Dataset files: what goes in comes out, the hash is of the content alone, and no damage goes unseen. */
+/*
+ * Dataset files: what goes in comes out, the hash is of the content alone, and no damage goes
+ * unseen.
+ */
 #include "dataset/dataset.h"
 
 #include <setjmp.h>
@@ -20,17 +23,21 @@ static const TbDatasetColumn columns[] = {
 	{.name = (char *) "year", .scalar = TB_SCALAR_INT8},
 	{.name = (char *) "weight", .scalar = TB_SCALAR_FLOAT8},
 	{.name = (char *) "na\"me", .scalar = TB_SCALAR_TEXT},
-	{.name = (char *) "mask", .dtype = TB_U8, .ndim = 1, .shape = {5}, .treatment = {.raw = true, .cast = TB_U8}},
+	{.name = (char *) "mask", .dtype = TB_U8, .ndim = 1, .shape = {5},
+	 .treatment = {.raw = true, .cast = TB_U8}},
 	{.name = (char *) "wild", .scalar = TB_SCALAR_INT8},
 };
 #define COLUMNS ((int) (sizeof(columns) / sizeof(columns[0])))
 
 static const TbDatasetArray arrays[] = {
-	{.server = (char *) "cos", .url = (char *) "file:///data/a", .path = (char *) "t2m", .mask_fill = -1, .stored = TB_I16,
+	{.server = (char *) "cos", .url = (char *) "file:///data/a", .path = (char *) "t2m",
+	 .mask_fill = -1, .stored = TB_I16,
 	.ndim = 3, .shape = {4000, 100, 200}},
-	{.server = (char *) "cos", .url = (char *) "file:///data/b", .path = (char *) "t2m", .mask_fill = 1, .stored = TB_I16,
+	{.server = (char *) "cos", .url = (char *) "file:///data/b", .path = (char *) "t2m",
+	 .mask_fill = 1, .stored = TB_I16,
 	.ndim = 3, .shape = {4000, 100, 200}},
-	{.server = (char *) "web", .url = (char *) "http://h/x", .path = (char *) "m/mask", .mask_fill = 0, .stored = TB_U8,
+	{.server = (char *) "web", .url = (char *) "http://h/x", .path = (char *) "m/mask",
+	 .mask_fill = 0, .stored = TB_U8,
 	.ndim = 1, .shape = {1000000}},
 };
 
@@ -108,7 +115,8 @@ check_row(const TbDataset *dataset, uint64_t row)
 		{
 			case TB_SCALAR_NONE:
 				assert_int_equal(got[c].array, want[c].array);
-				assert_memory_equal(got[c].start, want[c].start, sizeof(uint64_t) * (size_t) columns[c].ndim);
+				assert_memory_equal(got[c].start, want[c].start,
+									sizeof(uint64_t) * (size_t) columns[c].ndim);
 				break;
 			case TB_SCALAR_BOOL:
 			case TB_SCALAR_INT8:
@@ -296,9 +304,11 @@ put_u32(uint8_t *at, uint32_t value)
 static void
 lies(void **state)
 {
-	static const char *const from[] = {"\"rows\":50", "\"rows\":50", "\"block_rows\":16384", "[0,10,40]", "\"int8\"",
+	static const char *const from[] = {"\"rows\":50", "\"rows\":50", "\"block_rows\":16384",
+									   "[0,10,40]", "\"int8\"",
 		"\"shape\":[1,10,20]", "\"mask_fill\":-1"};
-	static const char *const to[] = {"\"rows\":49", "\"rows\":51", "\"block_rows\":00001", "[7,10,40]", "\"text\"",
+	static const char *const to[] = {"\"rows\":49", "\"rows\":51", "\"block_rows\":00001",
+									 "[7,10,40]", "\"text\"",
 		"\"shape\":[1,10,2.]", "\"mask_fill\":-9"};
 	char		hash[65];
 	TbBuf	   *file = make_file(50, "{}", hash);

@@ -1,4 +1,7 @@
-/* Dealing: ranks together get each sample once, in the order of the positions, whatever the tail and the world. */
+/*
+ * Dealing: ranks together get each sample once, in the order of the positions, whatever the tail
+ * and the world.
+ */
 #include "dataset/dataset.h"
 
 #include <setjmp.h>
@@ -36,7 +39,8 @@ collect(TbDeal deal, uint64_t *out, uint32_t *padded, uint64_t *batches)
 static void
 check(uint64_t n, uint32_t batch, uint32_t world, TbTail tail, uint64_t first)
 {
-	TbDeal		deal = {.n = n, .batch_size = batch, .world_size = world, .tail = tail, .first = first};
+	TbDeal		deal = {.n = n, .batch_size = batch, .world_size = world, .tail = tail,
+						.first = first};
 	uint64_t	left = first < n ? n - first : 0;
 	uint64_t	size = (uint64_t) batch * world;
 	uint64_t   *out = calloc(left + size + 1, sizeof(*out));
@@ -64,12 +68,16 @@ all_small(void **state)
 						check(n, batch, world, (TbTail) tail, first);
 }
 
-/* What was left at a position is the same for any batch size and world size that goes on from there. */
+/*
+ * What was left at a position is the same for any batch size and world size that goes on from
+ * there.
+ */
 static void
 resume_elsewhere(void **state)
 {
 	TbDeal		one = {.n = 1000, .batch_size = 32, .world_size = 2, .tail = TB_TAIL_RAGGED};
-	TbDeal		other = {.n = 1000, .batch_size = 7, .world_size = 3, .tail = TB_TAIL_RAGGED, .first = 5 * 64};
+	TbDeal		other = {.n = 1000, .batch_size = 7, .world_size = 3, .tail = TB_TAIL_RAGGED,
+						 .first = 5 * 64};
 	uint64_t	a[1100];
 	uint64_t	b[1100];
 	uint32_t	padded;

@@ -51,7 +51,8 @@ compare_u64(const void *a, const void *b)
 static void
 large_orders(void **state)
 {
-	static const uint64_t sizes[] = {UINT64_C(1) << 32, (UINT64_C(1) << 40) - 87, (UINT64_C(1) << 62) + 1, UINT64_MAX};
+	static const uint64_t sizes[] = {UINT64_C(1) << 32, (UINT64_C(1) << 40) - 87,
+									 (UINT64_C(1) << 62) + 1, UINT64_MAX};
 	uint64_t	at[20000];
 
 	for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++)
@@ -102,7 +103,10 @@ keys_matter(void **state)
 	assert_true(same_c < 20);
 }
 
-/* Every sample comes to the first place about equally often over many seeds: chi-squared, 15 degrees, p = 1e-6. */
+/*
+ * Every sample comes to the first place about equally often over many seeds: chi-squared, 15
+ * degrees, p = 1e-6.
+ */
 static void
 fair_over_seeds(void **state)
 {

@@ -1,4 +1,7 @@
-/* States, handles and errors in text: there and back, and everything else refused with its one error. */
+/*
+ * States, handles and errors in text: there and back, and everything else refused with its one
+ * error.
+ */
 #include "stream/stream.h"
 
 #include <setjmp.h>
@@ -57,7 +60,8 @@ bad_states(void **state)
 static void
 handle_round_trip(void **state)
 {
-	TbHandle	in = {.stream = UINT64_MAX, .slot = UINT32_MAX, .tensor = UINT32_MAX, .generation = UINT64_MAX};
+	TbHandle	in = {.stream = UINT64_MAX, .slot = UINT32_MAX, .tensor = UINT32_MAX,
+					  .generation = UINT64_MAX};
 	TbHandle	out;
 	char		text[TB_HANDLE_TEXT];
 	TbError		err;
@@ -133,8 +137,11 @@ odd_errors(void **state)
 		const char *text;
 		TbStatus	code;
 	}			odd[] = {
-		{"{\"code\":\"busy\",\"message\":\"m\"}", TB_E_STATE}, {"{\"code\":\"what\"}", TB_E_INTERNAL},
-		{"{}", TB_E_PROTOCOL}, {"[]", TB_E_PROTOCOL}, {"{\"code\":7}", TB_E_PROTOCOL}, {"{\"code\":\"ok\"}", TB_E_INTERNAL},
+		{"{\"code\":\"busy\",\"message\":\"m\"}", TB_E_STATE}, {"{\"code\":\"what\"}",
+																TB_E_INTERNAL},
+		{"{}", TB_E_PROTOCOL}, {"[]", TB_E_PROTOCOL}, {"{\"code\":7}",
+													   TB_E_PROTOCOL}, {"{\"code\":\"ok\"}",
+																		TB_E_INTERNAL},
 	};
 
 	for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++)

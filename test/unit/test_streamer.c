@@ -1,12 +1,15 @@
 /*
- * The streamer as its clients see it: batches byte for byte for all ranks, orders, tails and resumes, credits, tokens,
- * single loads, errors with their words.
+ * The streamer as its clients see it: batches byte for byte for all ranks, orders, tails and
+ * resumes, credits, tokens, single loads, errors with their words.
  */
 #include "stream_help.h"
 
-/* Take all batches of one rank in order and compare them with what the order says. Returns samples. */
+/*
+ * Take all batches of one rank in order and compare them with what the order says. Returns samples.
+ */
 static uint64_t
-read_rank(const Streamer *s, TbWire *control, TbDeal deal, uint64_t seed, TbShuffle shuffle, const char *options)
+read_rank(const Streamer *s, TbWire *control, TbDeal deal, uint64_t seed, TbShuffle shuffle,
+		  const char *options)
 {
 	static const char *const tails[] = {"drop", "pad", "ragged"};
 	char		all[1200];
@@ -15,7 +18,8 @@ read_rank(const Streamer *s, TbWire *control, TbDeal deal, uint64_t seed, TbShuf
 	TbOrder		order;
 	uint64_t	samples = 0;
 
-	snprintf(all, sizeof(all), "\"batch_size\":%u,\"rank\":%u,\"world_size\":%u,\"tail\":\"%s\",\"seed\":%llu,"
+	snprintf(all, sizeof(all),
+			 "\"batch_size\":%u,\"rank\":%u,\"world_size\":%u,\"tail\":\"%s\",\"seed\":%llu,"
 			 "\"epoch\":2,\"shuffle\":\"%s\",\"prefetch\":3%s", deal.batch_size, deal.rank, deal.world_size,
 			 tails[deal.tail], (unsigned long long) seed, shuffle == TB_SHUFFLE_FULL ? "full" : "none", options);
 	opened = open_stream(s, control, all);
@@ -60,7 +64,8 @@ all_ranks(void **state)
 	for (int shuffle = TB_SHUFFLE_NONE; shuffle <= TB_SHUFFLE_FULL; shuffle++)
 		for (int tail = TB_TAIL_DROP; tail <= TB_TAIL_RAGGED; tail++)
 		{
-			TbDeal		deal = {.n = N_ROWS, .batch_size = 7, .world_size = 2, .tail = (TbTail) tail};
+			TbDeal		deal = {.n = N_ROWS, .batch_size = 7, .world_size = 2,
+								.tail = (TbTail) tail};
 			uint64_t	samples = 0;
 
 			for (deal.rank = 0; deal.rank < 2; deal.rank++)
@@ -71,16 +76,21 @@ all_ranks(void **state)
 	tb_wire_free(control);
 }
 
-/* From the state of batch 3 on, with another batch size and world: the same samples as if nothing had happened. */
+/*
+ * From the state of batch 3 on, with another batch size and world: the same samples as if nothing
+ * had happened.
+ */
 static void
 resume(void **state)
 {
 	Streamer   *s = *state;
 	TbWire	   *control = dial_control(s);
-	Opened		opened = open_stream(s, control, "\"batch_size\":4,\"world_size\":2,\"rank\":1,\"seed\":-5,\"epoch\":2,"
+	Opened		opened = open_stream(s, control,
+									 "\"batch_size\":4,\"world_size\":2,\"rank\":1,\"seed\":-5,\"epoch\":2,"
 									 "\"shuffle\":\"full\"");
 	Client		client = redeem(s, opened.token);
-	TbDeal		deal = {.n = N_ROWS, .batch_size = 5, .world_size = 1, .tail = TB_TAIL_RAGGED, .first = 24};
+	TbDeal		deal = {.n = N_ROWS, .batch_size = 5, .world_size = 1, .tail = TB_TAIL_RAGGED,
+						.first = 24};
 	TbStreamState parsed;
 	char		text[320] = "";
 	char		options[900];
@@ -110,12 +120,15 @@ resume(void **state)
 	snprintf(options, sizeof(options), ",\"state\":\"%s\"", quoted);
 	assert_int_equal(read_rank(s, control, deal, (uint64_t) -5, TB_SHUFFLE_FULL, options), 76);
 	/* a state of another order is refused */
-	snprintf(options, sizeof(options), "\"batch_size\":4,\"seed\":6,\"epoch\":2,\"shuffle\":\"full\",\"state\":\"%s\"", quoted);
+	snprintf(options, sizeof(options),
+			 "\"batch_size\":4,\"seed\":6,\"epoch\":2,\"shuffle\":\"full\",\"state\":\"%s\"", quoted);
 	reply = open_reply(s, control, s->hash, options);
 	assert_true(expect_error(reply, "invalid", "its seed differs").hint[0] != '\0');
-	snprintf(options, sizeof(options), "\"batch_size\":4,\"seed\":-5,\"epoch\":2,\"shuffle\":\"none\",\"state\":\"%s\"", quoted);
+	snprintf(options, sizeof(options),
+			 "\"batch_size\":4,\"seed\":-5,\"epoch\":2,\"shuffle\":\"none\",\"state\":\"%s\"", quoted);
 	expect_error(open_reply(s, control, s->hash, options), "invalid", "its shuffle differs");
-	expect_error(open_reply(s, control, s->hash, "\"batch_size\":4,\"state\":\"{}\""), "invalid", "invalid stream state");
+	expect_error(open_reply(s, control, s->hash, "\"batch_size\":4,\"state\":\"{}\""), "invalid",
+				 "invalid stream state");
 	assert_int_equal(count_streams(control), 0);
 	tb_wire_free(control);
 }
@@ -158,7 +171,8 @@ in_band(void **state)
 	assert_memory_equal(map + int_of(reply, "offset"), y, 50);
 	tb_json_free(reply);
 	/* both tensors name one slot; freeing both at once is right, a second time is not */
-	snprintf(request, sizeof(request), "{\"op\":\"free\",\"handles\":[\"%s\",\"%s\"]}", handles[0], handles[1]);
+	snprintf(request, sizeof(request), "{\"op\":\"free\",\"handles\":[\"%s\",\"%s\"]}", handles[0],
+			 handles[1]);
 	expect_ok(ask(control, request));
 	expect_error(ask(control, request), "handle", "invalid handle");
 	snprintf(request, sizeof(request), "{\"op\":\"fetch\",\"handle\":\"%s\"}", handles[1]);
@@ -212,7 +226,10 @@ tokens(void **state)
 	tb_wire_free(control);
 }
 
-/* Who holds every slot is told so at once; a release gives the next batch. Wrong releases change nothing. */
+/*
+ * Who holds every slot is told so at once; a release gives the next batch. Wrong releases change
+ * nothing.
+ */
 static void
 credits(void **state)
 {
@@ -288,7 +305,8 @@ loads(void **state)
 	float	   *map;
 	int			fd;
 
-	snprintf(request, sizeof(request), "{\"op\":\"load\",\"source\":{\"url\":\"file://%s\"},\"array\":\"x\",\"mask_fill\":-1,"
+	snprintf(request, sizeof(request),
+			 "{\"op\":\"load\",\"source\":{\"url\":\"file://%s\"},\"array\":\"x\",\"mask_fill\":-1,"
 			 "\"start\":[41,1,0],\"count\":[2,2,8],\"raw\":false,\"cast\":null,\"device\":\"host\"}", s->root);
 	reply = ask(control, request);
 	text_of(reply, "handle", handle, sizeof(handle));
@@ -337,8 +355,10 @@ bad_loads(void **state)
 		{"\"array\":\"x\",\"start\":[0],\"count\":[1]", "invalid", "dimensions"},
 		{"\"array\":\"x\",\"start\":[0,0,0],\"count\":[1]", "protocol", "count"},
 		{"\"array\":\"nothing\",\"start\":[0],\"count\":[1]", "no array", ""},
-		{"\"array\":\"x\",\"start\":[0,0,0],\"count\":[1,1,1],\"device\":\"GPU-7\"", "unsupported", "there are: host"},
-		{"\"array\":\"x\",\"start\":[0,0,0],\"count\":[1,1,1],\"cast\":\"float7\"", "protocol", "cast"},
+		{"\"array\":\"x\",\"start\":[0,0,0],\"count\":[1,1,1],\"device\":\"GPU-7\"", "unsupported",
+		 "there are: host"},
+		{"\"array\":\"x\",\"start\":[0,0,0],\"count\":[1,1,1],\"cast\":\"float7\"", "protocol",
+		 "cast"},
 		{"\"start\":[0,0,0],\"count\":[1,1,1]", "protocol", "array"},
 	};
 
@@ -346,13 +366,17 @@ bad_loads(void **state)
 	{
 		char		request[600];
 
-		snprintf(request, sizeof(request), "{\"op\":\"load\",\"source\":{\"url\":\"file://%s\"},%s}", s->root, bad[i].members);
+		snprintf(request, sizeof(request),
+				 "{\"op\":\"load\",\"source\":{\"url\":\"file://%s\"},%s}", s->root, bad[i].members);
 		expect_error(ask(control, request), bad[i].code, bad[i].part);
 	}
 	tb_wire_free(control);
 }
 
-/* A damaged chunk fails its batch and names position, column and object; what came before is delivered. */
+/*
+ * A damaged chunk fails its batch and names position, column and object; what came before is
+ * delivered.
+ */
 static void
 bad_chunk(void **state)
 {
@@ -409,17 +433,21 @@ bad_opens(void **state)
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		expect_error(open_reply(s, control, s->hash, bad[i].options), bad[i].code, bad[i].part);
-	expect_error(open_reply(s, control, "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+	expect_error(open_reply(s, control,
+							"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
 							"\"batch_size\":1"), "not found", "does not exist");
 	assert_int_equal(count_streams(control), 0);
 	/* no rows: no batch, and the end at once */
 	make_dataset(s->root, 0, empty);
 	memcpy(s->hash, empty, sizeof(empty));
-	assert_int_equal(read_rank(s, control, (TbDeal) {.batch_size = 3, .world_size = 1}, 1, TB_SHUFFLE_FULL, ""), 0);
+	assert_int_equal(read_rank(s, control, (TbDeal) {.batch_size = 3, .world_size = 1}, 1,
+							   TB_SHUFFLE_FULL, ""), 0);
 	tb_wire_free(control);
 }
 
-/* Replies keep their order while a next waits, new credentials are taken, and shares are counted. */
+/*
+ * Replies keep their order while a next waits, new credentials are taken, and shares are counted.
+ */
 static void
 renew_and_streams(void **state)
 {
@@ -438,7 +466,8 @@ renew_and_streams(void **state)
 
 		if (g % 3 == 1)
 		{
-			snprintf(request, sizeof(request), "{\"op\":\"renew\",\"stream\":%lld,\"sources\":[{\"server\":\"s\","
+			snprintf(request, sizeof(request),
+					 "{\"op\":\"renew\",\"stream\":%lld,\"sources\":[{\"server\":\"s\","
 					 "\"url\":\"file://%s/\"}]}", (long long) opened.id, s->root);
 			expect_ok(ask(control, request));
 		}

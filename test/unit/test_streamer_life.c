@@ -1,6 +1,6 @@
 /*
- * The streamer's life and its clients' deaths: whatever is killed, everything it had is freed and nobody else is
- * touched; hostile bytes end their own connection; memory has its limit.
+ * The streamer's life and its clients' deaths: whatever is killed, everything it had is freed and
+ * nobody else is touched; hostile bytes end their own connection; memory has its limit.
  */
 #include "stream_help.h"
 
@@ -131,7 +131,8 @@ hostile_bytes(void **state)
 		const char *bytes;
 		size_t		len;
 	}			bad[] = {
-		{"\xff\xff\xff\xff", 4}, {"\x04\0\0\0null", 8}, {"\x02\0\0\0[]", 6}, {"\x02\0\0\0{]", 6}, {"\0\0\0\0", 4},
+		{"\xff\xff\xff\xff", 4}, {"\x04\0\0\0null", 8}, {"\x02\0\0\0[]", 6}, {"\x02\0\0\0{]",
+																			  6}, {"\0\0\0\0", 4},
 		{"\x01\0\1\0", 4}, {"\x0b\0\0\0{\"op\":null}", 15}, {"\x08\0\0\0{\"op\":1}", 12},
 	};
 
@@ -144,13 +145,17 @@ hostile_bytes(void **state)
 			assert_int_equal(send(fd, bad[i].bytes, bad[i].len, MSG_NOSIGNAL), bad[i].len);
 			close(fd);
 		}
-	expect_error(ask(control, "{\"op\":\"hello\",\"version\":2,\"pid\":1}"), "unsupported", "versions");
+	expect_error(ask(control, "{\"op\":\"hello\",\"version\":2,\"pid\":1}"), "unsupported",
+				 "versions");
 	assert_int_equal(count_streams(control), 0);
 	tb_wire_free(control);
 	control = dial(s->control);
 	expect_error(ask(control, "{\"op\":\"streams\"}"), "protocol", "hello");
 	tb_wire_free(control);
-	/* nobody reads, everybody asks: the streamer stops listening to that one and stays with the others */
+	/*
+	 * nobody reads, everybody asks: the streamer stops listening to that one and stays with the
+	 * others
+	 */
 	control = dial(s->client);
 	for (int i = 0; i < 3000; i++)
 	{
@@ -183,7 +188,8 @@ ring_limit(void **state)
 	opened = open_stream(s, control, "\"batch_size\":50,\"prefetch\":6");
 	reply = open_reply(s, other, s->hash, "\"batch_size\":50,\"prefetch\":6");
 	assert_true(expect_error(reply, "no memory", "memory for batches").hint[0] != '\0');
-	expect_error(open_reply(s, other, s->hash, "\"batch_size\":50,\"prefetch\":600"), "no memory", "memory for batches");
+	expect_error(open_reply(s, other, s->hash, "\"batch_size\":50,\"prefetch\":600"), "no memory",
+				 "memory for batches");
 	snprintf(request, sizeof(request), "{\"op\":\"close\",\"stream\":%lld}", (long long) opened.id);
 	if (fork() == 0)
 	{
@@ -205,7 +211,10 @@ sockets_gone(const Streamer *s)
 	assert_int_equal(access(s->client, F_OK), -1);
 }
 
-/* It ends when asked, when its lifeline is closed and when its parent dies, and takes its sockets away. */
+/*
+ * It ends when asked, when its lifeline is closed and when its parent dies, and takes its sockets
+ * away.
+ */
 static void
 ends(void **state)
 {
@@ -251,7 +260,9 @@ parent_dies(void **state)
 	s->pid = 0;
 }
 
-/* Sockets that a killed streamer left are replaced; those of a living one and other files are not. */
+/*
+ * Sockets that a killed streamer left are replaced; those of a living one and other files are not.
+ */
 static void
 stale_sockets(void **state)
 {

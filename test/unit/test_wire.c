@@ -95,7 +95,8 @@ descriptors(void **state)
 
 	for (int round = 0; round < 3; round++)
 	{
-		int			fd = open(round == 0 ? "/dev/null" : round == 1 ? "/dev/zero" : "/dev/full", O_RDONLY);
+		int			fd = open(round == 0 ? "/dev/null" : round == 1 ? "/dev/zero" : "/dev/full",
+							  O_RDONLY);
 
 		assert_true(fd >= 0);
 		assert_int_equal(fstat(fd, &before[round]), 0);
@@ -213,7 +214,8 @@ too_long(void **state)
 	tb_wire_limit(pair->b, 100);
 	assert_int_equal(send(pair->raw, "\x65\0\0\0", 4, 0), 4);
 	assert_int_equal(tb_wire_receive(pair->b, &doc, NULL, &err), TB_E_PROTOCOL);
-	assert_int_equal(tb_wire_send(pair->a, "", (size_t) TB_WIRE_MAX_FRAME + 1, -1, &err), TB_E_LIMIT);
+	assert_int_equal(tb_wire_send(pair->a, "", (size_t) TB_WIRE_MAX_FRAME + 1, -1, &err),
+					 TB_E_LIMIT);
 }
 
 static void
