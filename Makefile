@@ -22,6 +22,8 @@ STREAMER_OBJ := $(STREAMER_SRC:src/%.c=$(OUT)/%.o)
 ENGINE_LIBS := -lcurl -lzstd -llz4 -lz -ljson-c -lcrypto -lpthread -lm
 WARN := -Wall -Wextra -Wshadow -Wno-unused-parameter -Wmissing-prototypes -Werror=implicit-function-declaration
 WERROR ?=
+# V=1 prints whole command lines
+SAY = $(if $(V),,@echo "  CC $@"; )
 FLAGS_release := -O2 -g
 FLAGS_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 FLAGS_tsan := -O1 -g -fsanitize=thread
@@ -51,7 +53,7 @@ tensorbank.so: $(OUT)/libtb.a src/tensorbank.map
 
 $(OUT)/pg/%.o: src/pg/%.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
+	$(SAY)$(CC) $(CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 
 all: $(OUT)/tensorbank_streamer
 install: install-streamer
@@ -78,10 +80,10 @@ $(OUT)/libtb.a: $(ENGINE_OBJ)
 # Written out, so that the rule does not depend on PGXS's variables.
 $(ENGINE_OBJ) $(STREAMER_OBJ): $(OUT)/%.o: src/%.c
 	@mkdir -p $(@D)
-	$(CC) $(ENGINE_CFLAGS) -MMD -MP -c -o $@ $<
+	$(SAY)$(CC) $(ENGINE_CFLAGS) -MMD -MP -c -o $@ $<
 
 $(OUT)/tensorbank_streamer: $(STREAMER_OBJ) $(OUT)/libtb.a
-	$(CC) $(ENGINE_CFLAGS) -o $@ $(STREAMER_OBJ) $(OUT)/libtb.a $(ENGINE_LIBS)
+	$(SAY)$(CC) $(ENGINE_CFLAGS) -o $@ $(STREAMER_OBJ) $(OUT)/libtb.a $(ENGINE_LIBS)
 
 .PHONY: streamer engine
 streamer: $(OUT)/tensorbank_streamer
@@ -94,13 +96,19 @@ UNIT_BIN := $(UNIT_SRC:test/unit/%.c=$(OUT)/unit/%)
 FUZZ_SRC := $(wildcard test/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:test/fuzz/%.c=$(OUT)/fuzz/%)
 
-$(OUT)/unit/%: test/unit/%.c $(UNIT_HELP) $(wildcard test/unit/*.h) $(OUT)/libtb.a
-	@mkdir -p $(@D)
-	$(CC) $(ENGINE_CFLAGS) -Wno-missing-prototypes -Itest/unit -o $@ $< $(UNIT_HELP) $(OUT)/libtb.a -lcmocka $(ENGINE_LIBS)
+UNIT_HELP_OBJ := $(UNIT_HELP:test/unit/%.c=$(OUT)/unit/help/%.o)
 
-$(OUT)/fuzz/%: test/fuzz/%.c test/fuzz/replay.c $(OUT)/libtb.a
+$(UNIT_HELP_OBJ): $(OUT)/unit/help/%.o: test/unit/%.c $(wildcard test/unit/*.h) $(wildcard src/*/*.h)
 	@mkdir -p $(@D)
-	$(CC) $(ENGINE_CFLAGS) -Wno-missing-prototypes -o $@ $< test/fuzz/replay.c $(OUT)/libtb.a $(ENGINE_LIBS)
+	$(SAY)$(CC) $(ENGINE_CFLAGS) -Wno-missing-prototypes -Itest/unit -c -o $@ $<
+
+$(UNIT_BIN): $(OUT)/unit/%: test/unit/%.c $(UNIT_HELP_OBJ) $(wildcard test/unit/*.h) $(OUT)/libtb.a
+	@mkdir -p $(@D)
+	$(SAY)$(CC) $(ENGINE_CFLAGS) -Wno-missing-prototypes -Itest/unit -o $@ $< $(UNIT_HELP_OBJ) $(OUT)/libtb.a -lcmocka $(ENGINE_LIBS)
+
+$(FUZZ_BIN): $(OUT)/fuzz/%: test/fuzz/%.c test/fuzz/replay.c $(OUT)/libtb.a
+	@mkdir -p $(@D)
+	$(SAY)$(CC) $(ENGINE_CFLAGS) -Wno-missing-prototypes -o $@ $< test/fuzz/replay.c $(OUT)/libtb.a $(ENGINE_LIBS)
 
 .PHONY: unit-bins unit asan tsan fuzz-regress
 unit-bins: $(UNIT_BIN) $(FUZZ_BIN) $(OUT)/tensorbank_streamer
