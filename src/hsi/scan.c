@@ -335,6 +335,29 @@ make_row(TbScan *scan, bool hit, bool *skip, TbError *err)
 	return status;
 }
 
+/* From a place of the slab on, in the order of the scan: the next one that may have a row, or n_blocks. */
+static uint64_t
+next_place(const TbScan *scan, uint64_t i)
+{
+	const TbWalk *walk = &scan->walk;
+
+	while (i < walk->n_blocks)
+	{
+		uint64_t	place = tb_scan_place(scan, i);
+		uint64_t	word = walk->hit[place / 64] | walk->open[place / 64];
+
+		/* Places that were passed are cut off; what is left of a word is looked at in one step. */
+		if (scan->descending)
+			word <<= 63 - place % 64;
+		else
+			word >>= place % 64;
+		if (word != 0)
+			return i + (uint64_t) (scan->descending ? __builtin_clzll(word) : __builtin_ctzll(word));
+		i += scan->descending ? place % 64 + 1 : 64 - place % 64;
+	}
+	return walk->n_blocks;
+}
+
 /* Go on to the next row of the slab; *found false: there are no more. */
 static TbStatus
 next_row(TbScan *scan, bool *found, TbError *err)
@@ -342,21 +365,17 @@ next_row(TbScan *scan, bool *found, TbError *err)
 	const TbWalk *walk = &scan->walk;
 
 	*found = false;
-	for (; scan->cursor < walk->n_blocks; scan->cursor++)
+	while ((scan->cursor = next_place(scan, scan->cursor)) < walk->n_blocks)
 	{
-		uint64_t	place = tb_scan_place(scan, scan->cursor);
-		bool		hit = tb_bit(walk->hit, place);
+		bool		hit = tb_bit(walk->hit, tb_scan_place(scan, scan->cursor));
 		bool		skip;
-		TbStatus	status;
+		TbStatus	status = make_row(scan, hit, &skip, err);
 
-		if (!hit && !tb_bit(walk->open, place))
-			continue;
-		status = make_row(scan, hit, &skip, err);
 		if (status != TB_OK)
 			return status;
+		scan->cursor++;
 		if (!skip)
 		{
-			scan->cursor++;
 			*found = true;
 			return TB_OK;
 		}
