@@ -99,9 +99,12 @@ make_store(const char *root)
 	}
 }
 
-/* A dataset of the first n rows: x, y and three scalars. Gives its hash. */
+/*
+ * A dataset of the first n rows: x, y and three scalars; its arrays are at url, NULL: where it lies
+ * itself. Gives its hash.
+ */
 HELP void
-make_dataset(const char *root, uint64_t n, char hash[65])
+make_dataset_at(const char *root, const char *array_url, uint64_t n, char hash[65])
 {
 	const TbDatasetColumn columns[] = {
 		{.name = (char *) "x", .dtype = TB_F32, .ndim = 3, .shape = {1, X_ROWS, X_COLS}},
@@ -122,7 +125,8 @@ make_dataset(const char *root, uint64_t n, char hash[65])
 	TbBuf	   *file;
 	uint32_t	id;
 
-	snprintf(url, sizeof(url), "file://%s", root);
+	snprintf(url, sizeof(url), "%s%s", array_url != NULL ? array_url : "file://",
+			 array_url != NULL ? "" : root);
 	assert_int_equal(tb_dataset_writer_new(columns, 5, &writer, NULL), TB_OK);
 	assert_int_equal(tb_dataset_writer_array(writer, &x, &id, NULL), TB_OK);
 	assert_int_equal(tb_dataset_writer_array(writer, &y, &id, NULL), TB_OK);
@@ -139,6 +143,12 @@ make_dataset(const char *root, uint64_t n, char hash[65])
 	put_file(root, key, file->data, file->len);
 	tb_buf_unref(file);
 	tb_dataset_writer_free(writer);
+}
+
+HELP void
+make_dataset(const char *root, uint64_t n, char hash[65])
+{
+	make_dataset_at(root, NULL, n, hash);
 }
 
 /* ---- the program ---- */

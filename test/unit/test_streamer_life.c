@@ -5,6 +5,7 @@
 #include "stream_help.h"
 
 #include <dirent.h>
+#include <netinet/in.h>
 
 /* A child process that redeems a token, takes a batch, says so, and waits to be killed. */
 static pid_t
@@ -335,6 +336,69 @@ another_life(void **state)
 	tb_wire_free(control);
 }
 
+/* A port that accepts and never says a word. */
+static int
+mute_server(char *url, size_t bytes)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET};
+	socklen_t	len = sizeof(address);
+	int			fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(bind(fd, (struct sockaddr *) &address, len), 0);
+	assert_int_equal(listen(fd, 64), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *) &address, &len), 0);
+	snprintf(url, bytes, "http://127.0.0.1:%d/a", ntohs(address.sin_port));
+	return fd;
+}
+
+/* A store that does not answer holds up nobody: its clients can die, others go on, the end is quick. */
+static void
+mute_store(void **state)
+{
+	Streamer   *s = *state;
+	TbWire	   *control = dial_control(s);
+	char		url[64];
+	char		hash[65];
+	char		request[800];
+	int			fd = mute_server(url, sizeof(url));
+	TbWire	   *loader = dial_control(s);
+	Opened		good;
+	Client		client;
+	TbJson	   *reply;
+	char		token[64];
+
+	make_dataset_at(s->root, url, 20, hash);
+	snprintf(request, sizeof(request), "{\"op\":\"open\",\"dataset\":{\"url\":\"file://%s\","
+			 "\"key\":\".tensorbank/datasets/%s.tbd\",\"hash\":\"%s\"},"
+			 "\"sources\":[{\"server\":\"s\",\"url\":\"%s\"}],\"batch_size\":4}", s->root, hash, hash, url);
+	for (int round = 0; round < 2; round++)
+	{
+		reply = ask(control, request);
+		text_of(reply, "token", token, sizeof(token));
+		tb_json_free(reply);
+		client = redeem(s, token);
+		tell(client.wire, "{\"op\":\"next\"}");
+		good = open_stream(s, control, "\"batch_size\":10");
+		snprintf(token, sizeof(token), "{\"op\":\"next\",\"stream\":%lld}", (long long) good.id);
+		tb_json_free(ask(control, token));
+		if (round == 1)
+			break;
+		hang_up(&client);
+		await_streams(control, 1);
+	}
+	snprintf(request, sizeof(request), "{\"op\":\"load\",\"source\":{\"url\":\"%s\"},\"array\":\"x\","
+			 "\"start\":[0],\"count\":[1]}", url);
+	tell(loader, request);
+	stop_streamer(s);
+	assert_null(hear(client.wire, NULL));
+	assert_null(hear(loader, NULL));
+	hang_up(&client);
+	tb_wire_free(loader);
+	tb_wire_free(control);
+	close(fd);
+}
+
 int
 main(void)
 {
@@ -343,6 +407,7 @@ main(void)
 		STREAMER_TEST(client_killed), STREAMER_TEST(session_ends), STREAMER_TEST(nothing_leaks),
 		STREAMER_TEST(hostile_bytes), STREAMER_TEST(ring_limit), STREAMER_TEST(ends), STREAMER_TEST(parent_dies),
 		STREAMER_TEST(stale_sockets), STREAMER_TEST(another_life),
+		STREAMER_TEST(mute_store),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
