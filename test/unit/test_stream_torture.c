@@ -1,6 +1,6 @@
 /*
- * A stream and a load inside one process, without threads: every allocation on the way fails once. Whatever fails,
- * the outcome is right or a clean error, nothing hangs and nothing leaks.
+ * A stream and a load inside one process, without threads: every allocation on the way fails once.
+ * Whatever fails, the outcome is right or a clean error, nothing hangs and nothing leaks.
  */
 #include "stream_help.h"
 
@@ -67,7 +67,8 @@ run_stream(TbHub *hub, uint32_t *samples, TbError *err)
 	char		url[300];
 	char		key[128];
 	TbSourceSpec source = {.server = "s", .store.url = url};
-	TbStreamSpec spec = {.dataset_url = url, .dataset_key = key, .dataset_hash = place.hash, .sources = &source,
+	TbStreamSpec spec = {.dataset_url = url, .dataset_key = key, .dataset_hash = place.hash,
+						 .sources = &source,
 	.n_sources = 1, .batch_size = 5, .prefetch = 2, .world_size = 1, .shuffle = TB_SHUFFLE_FULL,
 	.tail = TB_TAIL_RAGGED, .device = "host", .peer_uid = -1};
 	TbStream   *stream;
