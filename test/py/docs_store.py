@@ -109,7 +109,7 @@ def run_page(page, folder, dsn):
         code = code.replace("file:///srv/archive", f"file://{folder}").replace("dbname=weather", dsn)
         where = f"{os.path.basename(page)}:{line}"
         if language == "sql":
-            done = subprocess.run([psql(), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", dsn], input=code, capture_output=True,
+            done = subprocess.run([psql(), "-X", "-q", "-P", "footer=off", "-v", "ON_ERROR_STOP=1", "-d", dsn], input=code, capture_output=True,
                                   text=True, timeout=120, env={**os.environ, "PGTZ": "UTC", "PGOPTIONS": "-c client_min_messages=warning"})
             output = done.stdout
             if done.returncode != 0:
