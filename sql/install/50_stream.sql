@@ -63,7 +63,7 @@ CREATE FUNCTION tensorbank.open_stream(
 	dataset text DEFAULT NULL, query text DEFAULT NULL, params text[] DEFAULT NULL,
 	batch_size integer DEFAULT 1, shuffle text DEFAULT 'none', seed bigint DEFAULT 0, epoch bigint DEFAULT 0,
 	rank integer DEFAULT 0, world_size integer DEFAULT 1, device text DEFAULT 'host', prefetch integer DEFAULT 4,
-	tail text DEFAULT 'drop', state text DEFAULT NULL,
+	tail text DEFAULT 'drop', state text DEFAULT NULL, worker integer DEFAULT 0, workers integer DEFAULT 1,
 	OUT stream bigint, OUT socket text, OUT token text, OUT batches bigint)
 	AS 'MODULE_PATHNAME', 'tensorbank_open_stream' LANGUAGE C VOLATILE;
 CREATE FUNCTION tensorbank.next_batch(stream bigint)

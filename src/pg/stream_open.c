@@ -33,12 +33,12 @@ refuse(const char *argument, const char *expected)
 enum
 {
 	ARG_DATASET, ARG_QUERY, ARG_PARAMS, ARG_BATCH_SIZE, ARG_SHUFFLE, ARG_SEED, ARG_EPOCH, ARG_RANK, ARG_WORLD_SIZE,
-	ARG_DEVICE, ARG_PREFETCH, ARG_TAIL, ARG_STATE, N_ARGS
+	ARG_DEVICE, ARG_PREFETCH, ARG_TAIL, ARG_STATE, ARG_WORKER, ARG_WORKERS, N_ARGS
 };
 
 static const char *const arg_name[N_ARGS] = {
 	"dataset", "query", "params", "batch_size", "shuffle", "seed", "epoch", "rank", "world_size", "device", "prefetch",
-	"tail", "state"
+	"tail", "state", "worker", "workers"
 };
 
 static char *
@@ -63,6 +63,10 @@ check_arguments(const TbpgOpen *open)
 		refuse("world_size", "at least 1");
 	if (open->rank < 0 || open->rank >= open->world_size)
 		refuse("rank", "from 0 to world_size - 1");
+	if (open->workers < 1)
+		refuse("workers", "at least 1");
+	if (open->worker < 0 || open->worker >= open->workers)
+		refuse("worker", "from 0 to workers - 1");
 	if (open->prefetch < 1 || open->prefetch > MAX_PREFETCH)
 		refuse("prefetch", "from 1 to 1024");
 	if (strcmp(open->shuffle, "near") == 0)
@@ -73,12 +77,12 @@ check_arguments(const TbpgOpen *open)
 		refuse("shuffle", "none or full");
 	if (strcmp(open->tail, "drop") != 0 && strcmp(open->tail, "pad") != 0 && strcmp(open->tail, "ragged") != 0)
 		refuse("tail", "drop, pad or ragged");
-	if (open->query != NULL && open->world_size > 1)
+	if (open->query != NULL && (open->world_size > 1 || open->workers > 1))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("several ranks need a named dataset"),
-				 errdetail("Every rank would freeze the query by itself and might see other rows."),
-				 errhint("Freeze it with tensorbank.create_dataset(), then open dataset => 'name' on every rank.")));
+				 errmsg("several ranks or workers need a named dataset"),
+				 errdetail("Each would freeze the query by itself and might see other rows."),
+				 errhint("Freeze it with tensorbank.create_dataset(), then open dataset => 'name' on each.")));
 }
 
 /* Who resumes goes on with the state's own order, whatever seed, epoch and shuffle are by default. */
@@ -99,8 +103,8 @@ resume(TbpgOpen *open)
 void
 tbpg_open_arguments(FunctionCallInfo fcinfo, TbpgOpen *open)
 {
-	for (int i = ARG_BATCH_SIZE; i < ARG_STATE; i++)
-		if (PG_ARGISNULL(i))
+	for (int i = ARG_BATCH_SIZE; i < N_ARGS; i++)
+		if (i != ARG_STATE && PG_ARGISNULL(i))
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 					 errmsg("argument \"%s\" of open_stream must not be NULL", arg_name[i])));
@@ -117,6 +121,8 @@ tbpg_open_arguments(FunctionCallInfo fcinfo, TbpgOpen *open)
 	open->prefetch = PG_GETARG_INT32(ARG_PREFETCH);
 	open->tail = text_or_null(fcinfo, ARG_TAIL);
 	open->state = text_or_null(fcinfo, ARG_STATE);
+	open->worker = PG_GETARG_INT32(ARG_WORKER);
+	open->workers = PG_GETARG_INT32(ARG_WORKERS);
 	check_arguments(open);
 	resume(open);
 }

@@ -16,6 +16,8 @@ typedef struct TbpgOpen
 	int64		epoch;
 	int32		rank;
 	int32		world_size;
+	int32		worker;
+	int32		workers;
 	char	   *device;
 	int32		prefetch;
 	char	   *tail;

@@ -41,6 +41,8 @@ request_open(StringInfo request, const TbpgOpen *open, const TbpgDatasetInfo *da
 	tbpg_request_int(request, "epoch", open->epoch);
 	tbpg_request_int(request, "rank", open->rank);
 	tbpg_request_int(request, "world_size", open->world_size);
+	tbpg_request_int(request, "worker", open->worker);
+	tbpg_request_int(request, "workers", open->workers);
 	tbpg_request_text(request, "device", open->device);
 	tbpg_request_int(request, "prefetch", open->prefetch);
 	tbpg_request_text(request, "tail", open->tail);

@@ -63,6 +63,8 @@ typedef struct TbStreamSpec
 	uint32_t	prefetch;		/* slots */
 	uint32_t	rank;
 	uint32_t	world_size;
+	uint32_t	worker;			/* of the rank's batches, those with number % workers == worker */
+	uint32_t	workers;
 	TbShuffle	shuffle;
 	TbTail		tail;
 	uint64_t	seed;

@@ -33,6 +33,10 @@ check_spec(const TbStreamSpec *spec, TbError *err)
 		return invalid(err, "prefetch", spec->prefetch);
 	if (spec->world_size == 0)
 		return invalid(err, "world_size", spec->world_size);
+	if (spec->workers == 0)
+		return invalid(err, "workers", spec->workers);
+	if (spec->worker >= spec->workers)
+		return invalid(err, "worker", spec->worker);
 	if (spec->rank >= spec->world_size)
 		return invalid(err, "rank", spec->rank);
 	return tb_device_find(spec->device, &device, err);
@@ -263,6 +267,7 @@ prepare(TbStream *stream, TbError *err)
 	const TbDatasetArray *arrays;
 	const TbStreamSpec *spec = &stream->spec;
 	uint64_t	n = tb_dataset_count(stream->dataset);
+	uint64_t	all;
 
 	if (stream->state.position > n)
 	{
@@ -272,7 +277,8 @@ prepare(TbStream *stream, TbError *err)
 	}
 	stream->deal = (TbDeal) {.n = n, .batch_size = spec->batch_size, .rank = spec->rank,
 	.world_size = spec->world_size, .tail = spec->tail, .first = stream->state.position};
-	stream->batches = tb_deal_batches(&stream->deal);
+	all = tb_deal_batches(&stream->deal);
+	stream->batches = all > spec->worker ? (all - spec->worker - 1) / spec->workers + 1 : 0;
 	tb_order_init(&stream->order, n, spec->shuffle, spec->seed, spec->epoch);
 	stream->n_arrays = tb_dataset_arrays(stream->dataset, &arrays);
 	stream->arrays = tb_calloc((size_t) stream->n_arrays, sizeof(*stream->arrays));

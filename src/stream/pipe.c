@@ -254,7 +254,7 @@ begin_batch(TbStream *stream, uint32_t slot)
 	TbWork	   *work = &stream->work[slot];
 	uint32_t	n = 0;
 
-	work->samples = tb_deal_batch(&stream->deal, stream->begun, work->rows, &work->padded);
+	work->samples = tb_deal_batch(&stream->deal, tb_stream_number(stream, stream->begun), work->rows, &work->padded);
 	for (uint32_t row = 0; row < work->samples; row++)
 	{
 		work->rows[row] = tb_order_at(&stream->order, work->rows[row]);

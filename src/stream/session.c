@@ -121,22 +121,30 @@ tb_stream_fd(const TbStream *stream)
 	return stream->ring.mem.fd;
 }
 
+/* Number among the rank's batches of this stream's k-th one. */
+uint64_t
+tb_stream_number(const TbStream *stream, uint64_t k)
+{
+	return k * stream->spec.workers + stream->spec.worker;
+}
+
 /* What the batch in a slot is to the client. */
 static TbStatus
 describe_batch(TbStream *stream, uint32_t slot, TbBatch *batch)
 {
 	const TbRingSlot *ring_slot = &stream->ring.slots[slot];
 	uint64_t	step = (uint64_t) stream->deal.batch_size * stream->deal.world_size;
+	uint64_t	number = tb_stream_number(stream, ring_slot->batch);
 	TbStreamState state = {
 		.seed = stream->spec.seed, .epoch = stream->spec.epoch, .shuffle = stream->spec.shuffle,
-		.batches = ring_slot->batch + 1,
+		.batches = number + 1,
 	};
 
 	/* no overflow: the batch begins inside the dataset, and step has its rest to go */
-	state.position = stream->deal.first + ring_slot->batch * step;
+	state.position = stream->deal.first + number * step;
 	state.position = stream->deal.n - state.position < step ? stream->deal.n : state.position + step;
 	memcpy(state.dataset, stream->dataset_hash, sizeof(state.dataset));
-	batch->batch = ring_slot->batch;
+	batch->batch = number;
 	batch->slot = slot;
 	batch->generation = ring_slot->generation;
 	batch->samples = stream->work[slot].samples;

@@ -61,6 +61,9 @@ struct TbHub
 	bool		scheduled;
 };
 
+/* Number among the rank's batches of this stream's k-th one: DataLoader workers share them out. */
+extern uint64_t tb_stream_number(const TbStream *stream, uint64_t k);
+
 /* Start fetches soon: called wherever something became startable. */
 extern void tb_hub_schedule(TbHub *hub);
 

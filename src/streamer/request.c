@@ -165,6 +165,7 @@ tb_request_open(const TbJson *request, TbStreamSpec *spec, TbError *err)
 
 	spec->prefetch = 4;
 	spec->world_size = 1;
+	spec->workers = 1;
 	spec->device = take_text(request, "device");
 	if (spec->device == NULL)
 		spec->device = "host";
@@ -177,6 +178,10 @@ tb_request_open(const TbJson *request, TbStreamSpec *spec, TbError *err)
 		status = take_u32(request, "rank", &spec->rank, err);
 	if (status == TB_OK)
 		status = take_u32(request, "world_size", &spec->world_size, err);
+	if (status == TB_OK)
+		status = take_u32(request, "worker", &spec->worker, err);
+	if (status == TB_OK)
+		status = take_u32(request, "workers", &spec->workers, err);
 	if (status == TB_OK)
 		status = take_bits(request, "seed", &spec->seed, err);
 	if (status == TB_OK)

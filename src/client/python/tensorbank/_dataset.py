@@ -106,22 +106,19 @@ class Dataset:
 
     def __iter__(self):
         state = self._start
-        attempts = turn = 0
+        attempts = 0
         worker, workers = self._workers()
         while True:
             try:
-                with _Connection(self, state) as stream:
+                with _Connection(self, state, worker, workers) as stream:
                     for message, arrays in stream:
                         attempts = 0
-                        turn += 1
-                        if workers > 1 and (turn - 1) % workers != worker:
-                            # another worker's: DataLoader asks its workers in turns
-                            state = message["state"]
-                            del arrays
-                            continue
                         batch = make_batch(message, arrays, self.torch, self._copy)
                         del arrays
                         state = self._last = batch.state
+                        if workers > 1:
+                            # after one of its own batches a worker's next is the last of the round
+                            worker = workers - 1
                         yield batch if self._transform is None else self._transform(batch)
                         del batch
                 break
@@ -148,9 +145,11 @@ class Dataset:
 class _Connection:
     """An open stream and the session it belongs to."""
 
-    def __init__(self, owner, state):
+    def __init__(self, owner, state, worker=0, workers=0):
         self.owner = owner
         self.state = state
+        self.worker = worker
+        self.workers = workers
         self.session = None
         self.stream = None
         self.batches = None
@@ -164,6 +163,8 @@ class _Connection:
             arguments = {"dataset": owner._name, "query": owner._query, "state": self.state, **owner._options}
             if owner._query is not None:
                 arguments["params"] = owner._params
+            if self.workers > 1:
+                arguments.update(worker=self.worker, workers=self.workers)
             names = ", ".join(f"{name} => %({name})s" + ("::text[]" if name == "params" else "") for name in arguments)
             row = self.session.execute(f"SELECT stream, socket, token, batches FROM tensorbank.open_stream({names})",
                                        arguments).fetchone()
