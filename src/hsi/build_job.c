@@ -1,6 +1,6 @@
 /*
- * Statistics of one block: bring the block's region of each array, then collect while decoding. Builders run
- * many of these at once; scans run a few for blocks that no index describes.
+ * Statistics of one block: bring the block's region of each array, then collect while decoding.
+ * Builders run many of these at once; scans run a few for blocks that no index describes.
  */
 #include "hsi/job.h"
 
@@ -84,8 +84,8 @@ tb_leaf_job_poll(TbLeafJob *job, TbError *err)
 }
 
 TbStatus
-tb_leaf_job_result(TbLeafJob *job, TbLeaf *leaves, uint64_t *version, bool *missing, uint64_t *bytes,
-				   TbError *err)
+tb_leaf_job_result(TbLeafJob *job, TbLeaf *leaves, uint64_t *version, bool *missing,
+				   uint64_t *bytes, TbError *err)
 {
 	const TbGridInfo *info = tb_grid_info(job->grid);
 

@@ -1,6 +1,7 @@
 /*
- * Bundles: the chunks of several stored arrays at one place of the index, loaded together. A scan holds a few
- * of them; which arrays are in one follows from the predicate (levels above the blocks, blocks) or the rows.
+ * Bundles: the chunks of several stored arrays at one place of the index, loaded together. A scan
+ * holds a few of them; which arrays are in one follows from the predicate (levels above the blocks,
+ * blocks) or the rows.
  */
 #include <string.h>
 

@@ -1,8 +1,9 @@
 /*
- * Growth: when an array has grown along the dimension that grows, block numbers stay as they were, and so do
- * the parts that were full. A new build takes the old cutting of the grid and copies the stored objects of
- * those parts under its own name, so that only what is new has to be read from the data. Parts at the old edge
- * are left out: they get more blocks, and their last blocks get more elements.
+ * Growth: when an array has grown along the dimension that grows, block numbers stay as they were,
+ * and so do the parts that were full. A new build takes the old cutting of the grid and copies the
+ * stored objects of those parts under its own name, so that only what is new has to be read from
+ * the data. Parts at the old edge are left out: they get more blocks, and their last blocks get
+ * more elements.
  */
 #include "hsi/carry.h"
 
@@ -50,9 +51,11 @@ still_holds(const TbHead *old, const TbHead *now, uint64_t part)
 	for (int a = 0; a < old->ndim; a++)
 	{
 		uint64_t	end = then_box.start[a] + then_box.count[a];
-		uint64_t	whole = old->shape[a] == now->shape[a] ? old->blocks[a] : old->shape[a] / old->cell[a];
+		uint64_t whole =
+			old->shape[a] == now->shape[a] ? old->blocks[a] : old->shape[a] / old->cell[a];
 
-		if (then_box.start[a] != now_box.start[a] || then_box.count[a] != now_box.count[a] || end > whole)
+		if (then_box.start[a] != now_box.start[a] || then_box.count[a] != now_box.count[a] ||
+			end > whole)
 			return false;
 	}
 	return true;
@@ -107,14 +110,15 @@ tb_carry_open(TbHsiWriter *writer, TbHead *old, TbError *err)
 	writer->carry = carry;
 	carry->where = tb_source_ref(writer->where);
 	carry->old = old;
-	status = tb_head_make(info, writer->array, writer->n_arrays, writer->part_blocks, &writer->head, err);
+	status = tb_head_make(info, writer->array, writer->n_arrays, writer->part_blocks, &writer->head,
+						  err);
 	if (status != TB_OK)
 		return status;
 	writer->head->serial = old->serial;
 	if (strlen(writer->key) + TB_BUILD_BYTES + 1 >= sizeof(writer->root))
 		return tb_fail(err, TB_E_LIMIT, "key of the index is too long");
-	snprintf(carry->old_root, sizeof(carry->old_root), "%.*s/%s", TB_HSI_KEY_BYTES - TB_BUILD_BYTES - 1,
-			 writer->key, old->build);
+	snprintf(carry->old_root, sizeof(carry->old_root), "%.*s/%s",
+			 TB_HSI_KEY_BYTES - TB_BUILD_BYTES - 1, writer->key, old->build);
 	snprintf(writer->root, sizeof(writer->root), "%.*s/%s", TB_HSI_KEY_BYTES - TB_BUILD_BYTES - 1,
 			 writer->key, writer->head->build);
 	for (int i = 0; i < writer->n_arrays; i++)
@@ -143,7 +147,8 @@ item_key(const TbHsiWriter *writer, const char *root, uint64_t item, char *key, 
 	TbBox		box;
 
 	tb_geometry_part_box(&head->geo, writer->carry->part[item / objects(head)], &box);
-	if (!tb_hsi_stored_path(key, root, 0, head->array[in_part / (TB_STORED_VERSION + 1)].path, stored))
+	if (!tb_hsi_stored_path(key, root, 0, head->array[in_part / (TB_STORED_VERSION + 1)].path,
+							stored))
 		return tb_fail(err, TB_E_LIMIT, "key of the index is too long");
 	return tb_object_key(key, &head->geo, 0, &box, key, err);
 }

@@ -1,7 +1,7 @@
 /*
- * Chunks of an index's arrays in memory: found by (level, array, statistic, number), loaded through the block
- * room as any array's chunk, decoded once into TbValue, kept under a bound in order of last use. Several scans
- * share them; what one of them waits for the others find.
+ * Chunks of an index's arrays in memory: found by (level, array, statistic, number), loaded through
+ * the block room as any array's chunk, decoded once into TbValue, kept under a bound in order of
+ * last use. Several scans share them; what one of them waits for the others find.
  */
 #include <stdio.h>
 #include <string.h>
@@ -220,7 +220,8 @@ check_meta(const TbHsi *hsi, const TbHsiChunk *c, const TbArrayMeta *meta, TbErr
 			meta->grid_chunk[a] == geo->shard[c->level][a];
 	if (!same)
 	{
-		TbStatus	status = tb_fail(err, TB_E_INDEX_CORRUPT, "array of the index is not as its head says");
+		TbStatus status =
+			tb_fail(err, TB_E_INDEX_CORRUPT, "array of the index is not as its head says");
 
 		tb_error_detail(err, "array \"%s\"", meta->path);
 		return status;
@@ -314,8 +315,8 @@ static void
 note_damage(TbHsi *hsi, const TbHsiChunk *c, const TbError *why)
 {
 	if (hsi->damage[0] == '\0')
-		snprintf(hsi->damage, sizeof(hsi->damage), "%.120s (level %d, %s of array \"%.60s\")", why->message,
-				 (int) c->level, tb_stored_info((TbStored) c->stored)->name,
+		snprintf(hsi->damage, sizeof(hsi->damage), "%.120s (level %d, %s of array \"%.60s\")",
+				 why->message, (int) c->level, tb_stored_info((TbStored) c->stored)->name,
 				 hsi->head->array[c->array].path);
 }
 

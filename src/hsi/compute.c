@@ -1,6 +1,6 @@
 /*
- * Blocks that the index does not describe: how much reading they would cost, and computing their statistics
- * with a few blocks on their way ahead of the row that is wanted.
+ * Blocks that the index does not describe: how much reading they would cost, and computing their
+ * statistics with a few blocks on their way ahead of the row that is wanted.
  */
 #include <inttypes.h>
 
@@ -100,10 +100,13 @@ tb_scan_open_bytes(const TbProbe *probe, uint64_t element_bytes, uint64_t limit)
 TbStatus
 tb_scan_over_limit(const TbScan *scan, uint64_t bytes, TbError *err)
 {
-	TbStatus	status = tb_fail(err, TB_E_LIMIT, "too much data would have to be read to compute statistics");
+	TbStatus status =
+		tb_fail(err, TB_E_LIMIT, "too much data would have to be read to compute statistics");
 
-	tb_error_detail(err, "At least %" PRIu64 " bytes of blocks without an index entry, the limit is %" PRIu64
-					".", bytes, scan->limit_bytes);
+	tb_error_detail(err,
+					"At least %" PRIu64
+					" bytes of blocks without an index entry, the limit is %" PRIu64 ".",
+					bytes, scan->limit_bytes);
 	tb_error_hint(err, "Build the index with CALL tensorbank.build_index(...) or raise "
 				  "tensorbank.compute_limit.");
 	return status;
@@ -166,7 +169,8 @@ schedule(TbScan *scan, TbError *err)
 			continue;
 		if (scan->scheduled < scan->cursor)
 			scan->scheduled = scan->cursor;
-		while (scan->scheduled < walk->n_blocks && !tb_bit(walk->open, tb_scan_place(scan, scan->scheduled)))
+		while (scan->scheduled < walk->n_blocks &&
+			   !tb_bit(walk->open, tb_scan_place(scan, scan->scheduled)))
 			scan->scheduled++;
 		if (scan->scheduled == walk->n_blocks)
 			break;
@@ -185,7 +189,8 @@ take_result(TbScan *scan, TbScanJob *slot, TbError *err)
 	uint64_t	version;
 	uint64_t	bytes;
 	bool		missing;
-	TbStatus	status = tb_leaf_job_result(slot->job, scan->computed, &version, &missing, &bytes, err);
+	TbStatus status =
+		tb_leaf_job_result(slot->job, scan->computed, &version, &missing, &bytes, err);
 
 	if (status != TB_OK)
 		return status;

@@ -1,6 +1,6 @@
 /*
- * Bounds of coordinates over nodes: the blocks' own bounds (block room) merged up the levels, along the axes
- * that the coordinate runs over. Missing values are NULL there and flags here.
+ * Bounds of coordinates over nodes: the blocks' own bounds (block room) merged up the levels, along
+ * the axes that the coordinate runs over. Missing values are NULL there and flags here.
  */
 #include "hsi/coords.h"
 
@@ -119,8 +119,8 @@ tb_coord_table_clear(TbCoordTable *table)
 }
 
 void
-tb_coord_range(const TbCoordTable *table, const TbCoord *coord, int level, const uint64_t *node, bool max,
-			   TbRange *range)
+tb_coord_range(const TbCoordTable *table, const TbCoord *coord, int level, const uint64_t *node,
+			   bool max, TbRange *range)
 {
 	TbCoordBound leaf;
 	const TbCoordBound *bound = &leaf;

@@ -1,7 +1,7 @@
 /*
- * Planning: how many blocks a predicate leaves, without waiting for anything. The walk goes down while nodes
- * can be told apart by coordinates or by chunks that happen to be in memory, up to a bound on the work; what
- * is not decided by then counts whole.
+ * Planning: how many blocks a predicate leaves, without waiting for anything. The walk goes down
+ * while nodes can be told apart by coordinates or by chunks that happen to be in memory, up to a
+ * bound on the work; what is not decided by then counts whole.
  */
 #include <string.h>
 
@@ -28,7 +28,8 @@ is_out(Estimate *estimate, int level, const uint64_t *node)
 	int			set;
 
 	estimate->judged++;
-	if (!probe->uses_stats || level >= probe->n_levels_stored || !tb_probe_trusts(probe, level, node))
+	if (!probe->uses_stats || level >= probe->n_levels_stored ||
+		!tb_probe_trusts(probe, level, node))
 		return !(tb_subject_judge(&subject) & TB_CAN_TRUE);
 	estimate->bundle.needs = level == 0 ? &probe->leaf : &probe->inner;
 	tb_bundle_peek(&estimate->bundle, probe, level, node);

@@ -1,10 +1,12 @@
 /*
- * Finding the newest head. Heads have serials 1, 2, 3...; each is written once, under a key of its own.
+ * Finding the newest head. Heads have serials 1, 2, 3...; each is written once, under a key of its
+ * own.
  *
- * A store that can list is listed. Others are asked for serials: double from 1 until one is absent, then add
- * smaller and smaller powers of two to the last one that was there. Such a search only ever asks for powers of
- * two and for serials whose binary digits are those of the newest with the tail cut off, so those are kept when
- * old ones are deleted: at most two for each binary digit, besides the last few.
+ * A store that can list is listed. Others are asked for serials: double from 1 until one is absent,
+ * then add smaller and smaller powers of two to the last one that was there. Such a search only
+ * ever asks for powers of two and for serials whose binary digits are those of the newest with the
+ * tail cut off, so those are kept when old ones are deleted: at most two for each binary digit,
+ * besides the last few.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -204,7 +206,8 @@ tb_find_free(TbFind *find)
 	tb_free(find);
 }
 
-/* Whether a search for `newest` asks for `serial`: a power of two, or its digits with the tail cut off. */
+/* Whether a search for `newest` asks for `serial`: a power of two, or its digits with the tail cut
+ * off. */
 static bool
 is_asked(uint64_t serial, uint64_t newest)
 {

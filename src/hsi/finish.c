@@ -1,7 +1,7 @@
 /*
- * The end of a build: level 0 is read back part by part, whoever wrote it and when, merged into level 1 and
- * from there upwards in memory; then the levels are written and the complete index is published. One array at
- * a time; memory is that of its level 1.
+ * The end of a build: level 0 is read back part by part, whoever wrote it and when, merged into
+ * level 1 and from there upwards in memory; then the levels are written and the complete index is
+ * published. One array at a time; memory is that of its level 1.
  */
 #include <math.h>
 #include <string.h>
@@ -73,8 +73,8 @@ merge_part(TbHsiWriter *writer, const TbBox *box, TbValue *const *value)
 
 /* Merge a level into the next; both in C order. owns: *up is the caller's. */
 static TbStatus
-merge_level(const TbGeometry *geo, int level, TbClass class, const TbNodeStats *node, TbNodeStats **up,
-			TbError *err)
+merge_level(const TbGeometry *geo, int level, TbClass class, const TbNodeStats *node,
+			TbNodeStats **up, TbError *err)
 {
 	uint64_t	index[TB_MAX_DIM] = {0};
 	TbBox		box = {{0}, {0}};

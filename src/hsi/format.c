@@ -1,6 +1,7 @@
 /*
- * The documents and names of an index: key of a grid, paths of arrays, zarr.json texts. And the one table of
- * stored arrays. The cutting of the grid is geometry.c, the bytes of shards are shard.c, the head is head.c.
+ * The documents and names of an index: key of a grid, paths of arrays, zarr.json texts. And the one
+ * table of stored arrays. The cutting of the grid is geometry.c, the bytes of shards are shard.c,
+ * the head is head.c.
  */
 #include "hsi/format.h"
 
@@ -66,10 +67,12 @@ tb_hsi_array_path(const TbGridInfo *info, int array)
 	const char *group = info->group != NULL ? info->group : "";
 	size_t		skip = strlen(group);
 
-	return skip > 0 && strncmp(path, group, skip) == 0 && path[skip] == '/' ? path + skip + 1 : path;
+	return skip > 0 && strncmp(path, group, skip) == 0 && path[skip] == '/' ? path + skip + 1
+																			: path;
 }
 
-/* Dimension names joined by '_', at most room characters, of a kind that is safe in every store's keys. */
+/* Dimension names joined by '_', at most room characters, of a kind that is safe in every store's
+ * keys. */
 static void
 join_dims(const TbGridInfo *info, char *text, size_t room)
 {
@@ -141,7 +144,8 @@ tb_hsi_stored_path(char *path, const char *root, int level, const char *array, T
 TbStatus
 tb_hsi_group_json(const char *attributes, TbBuf *out)
 {
-	return tb_buf_printf(out, "{\"zarr_format\":3,\"node_type\":\"group\",\"attributes\":%s}\n", attributes);
+	return tb_buf_printf(out, "{\"zarr_format\":3,\"node_type\":\"group\",\"attributes\":%s}\n",
+						 attributes);
 }
 
 static TbStatus
@@ -200,7 +204,8 @@ print_dim_names(const TbGridInfo *info, TbBuf *out)
 }
 
 TbStatus
-tb_hsi_array_json(const TbGeometry *geo, int level, TbDtype dtype, const TbGridInfo *info, TbBuf *out)
+tb_hsi_array_json(const TbGeometry *geo, int level, TbDtype dtype, const TbGridInfo *info,
+				  TbBuf *out)
 {
 	TbStatus	status;
 
@@ -213,7 +218,8 @@ tb_hsi_array_json(const TbGeometry *geo, int level, TbDtype dtype, const TbGridI
 	if (status == TB_OK)
 		status = print_numbers(out, "chunk_shape", geo->ndim, geo->shard[level]);
 	if (status == TB_OK)
-		status = tb_buf_printf(out, "}},\"chunk_key_encoding\":{\"name\":\"default\",\"configuration\":"
+		status = tb_buf_printf(out,
+							   "}},\"chunk_key_encoding\":{\"name\":\"default\",\"configuration\":"
 							   "{\"separator\":\"/\"}},\"fill_value\":%s,",
 							   tb_dtype_is_float(dtype) ? "\"NaN\"" : "0");
 	if (status == TB_OK)

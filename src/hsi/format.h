@@ -1,6 +1,6 @@
 /*
- * Private to the room: the on-disk form of an index, docs/formats/hsi.md in C. Which arrays there are, how
- * the block grid is cut into levels, parts and chunks, and the bytes of each object.
+ * Private to the room: the on-disk form of an index, docs/formats/hsi.md in C. Which arrays there
+ * are, how the block grid is cut into levels, parts and chunks, and the bytes of each object.
  */
 #ifndef TB_HSI_FORMAT_H
 #define TB_HSI_FORMAT_H
@@ -11,7 +11,8 @@
 #define TB_HSI_LEVELS 16
 #define TB_HSI_CHUNK_NODES 4096 /* at most so many nodes in an inner chunk */
 #define TB_HSI_TOP_NODES 64		/* a level of at most so many nodes is the last one */
-#define TB_HSI_PARTS 64			/* parts that a grid is cut into by default: each costs objects of its own */
+#define TB_HSI_PARTS                                                                               \
+	64 /* parts that a grid is cut into by default: each costs objects of its own */
 #define TB_HSI_PART_MIN 512		/* blocks in a part, by default at least */
 #define TB_HSI_PART_MAX ((uint64_t) 1 << 18)	/* and at most */
 #define TB_HSI_PART_LIMIT ((uint64_t) 1 << 24)	/* nodes in a shard, for anybody's index */
@@ -22,11 +23,29 @@
 /* One array per grid array, level and entry here. */
 typedef enum TbStored
 {
-	TB_STORED_VALID, TB_STORED_NAN, TB_STORED_MISSING, TB_STORED_MIN, TB_STORED_MAX, TB_STORED_SUM,
-	TB_STORED_M2, TB_STORED_VERSION,
-	TB_STORED_MIN_HI, TB_STORED_MAX_LO, TB_STORED_VALID_LO, TB_STORED_VALID_HI, TB_STORED_NAN_LO,
-	TB_STORED_NAN_HI, TB_STORED_MISSING_LO, TB_STORED_MISSING_HI, TB_STORED_MEAN_LO, TB_STORED_MEAN_HI,
-	TB_STORED_STD_LO, TB_STORED_STD_HI, TB_STORED_NULL, TB_STORED_STD_NULL, TB_N_STORED
+	TB_STORED_VALID,
+	TB_STORED_NAN,
+	TB_STORED_MISSING,
+	TB_STORED_MIN,
+	TB_STORED_MAX,
+	TB_STORED_SUM,
+	TB_STORED_M2,
+	TB_STORED_VERSION,
+	TB_STORED_MIN_HI,
+	TB_STORED_MAX_LO,
+	TB_STORED_VALID_LO,
+	TB_STORED_VALID_HI,
+	TB_STORED_NAN_LO,
+	TB_STORED_NAN_HI,
+	TB_STORED_MISSING_LO,
+	TB_STORED_MISSING_HI,
+	TB_STORED_MEAN_LO,
+	TB_STORED_MEAN_HI,
+	TB_STORED_STD_LO,
+	TB_STORED_STD_HI,
+	TB_STORED_NULL,
+	TB_STORED_STD_NULL,
+	TB_N_STORED
 } TbStored;
 
 typedef enum TbStoredKind
@@ -88,9 +107,9 @@ extern void tb_leaf_set(TbLeaf *leaf, TbStored stored, TbValue value);
 /* ---- geometry ---- */
 
 /*
- * How a block grid is cut. Level 0 are the blocks themselves, in axis order; level k + 1 joins fan[axis] nodes
- * of level k along each axis. Each level is one Zarr array whose stored objects are shards of chunks; the
- * shards of level 0 are the parts.
+ * How a block grid is cut. Level 0 are the blocks themselves, in axis order; level k + 1 joins
+ * fan[axis] nodes of level k along each axis. Each level is one Zarr array whose stored objects are
+ * shards of chunks; the shards of level 0 are the parts.
  */
 typedef struct TbGeometry
 {
@@ -116,10 +135,12 @@ typedef struct TbBox
 
 /* Cut a grid; part_blocks 0: the default. */
 extern void tb_geometry_make(TbGeometry *geo, const TbGridInfo *info, uint64_t part_blocks);
-/* As written in a head: fan, chunk[0] and shard[0] are set, the rest follows. false: they cannot be. */
+/* As written in a head: fan, chunk[0] and shard[0] are set, the rest follows. false: they cannot
+ * be. */
 extern bool tb_geometry_finish(TbGeometry *geo, const uint64_t *blocks);
 extern uint64_t tb_geometry_part_of(const TbGeometry *geo, const uint64_t *block_index);
-extern void tb_geometry_part_box(const TbGeometry *geo, uint64_t part, TbBox *box);	/* clipped to the grid */
+extern void tb_geometry_part_box(const TbGeometry *geo, uint64_t part,
+								 TbBox *box); /* clipped to the grid */
 extern void tb_geometry_chunk_box(const TbGeometry *geo, int level, uint64_t chunk, TbBox *box);
 extern bool tb_geometry_sharded(const TbGeometry *geo, int level);
 extern uint64_t tb_box_nodes(int ndim, const TbBox *box);
@@ -128,15 +149,17 @@ extern uint64_t tb_box_nodes(int ndim, const TbBox *box);
 
 /* An array's path below its grid's group. */
 extern const char *tb_hsi_array_path(const TbGridInfo *info, int array);
-/* "<root>/level_<k>/<array>/<statistic>", root = "<key>/<build>"; stored TB_N_STORED: the array's group;
- * array NULL: the level's. false: too long. */
-extern bool tb_hsi_stored_path(char *path, const char *root, int level, const char *array, TbStored stored);
+/* "<root>/level_<k>/<array>/<statistic>", root = "<key>/<build>"; stored TB_N_STORED: the array's
+ * group; array NULL: the level's. false: too long. */
+extern bool tb_hsi_stored_path(char *path, const char *root, int level, const char *array,
+							   TbStored stored);
 
 extern TbStatus tb_hsi_group_json(const char *attributes, TbBuf *out) TB_MUST_CHECK;
-extern TbStatus tb_hsi_array_json(const TbGeometry *geo, int level, TbDtype dtype, const TbGridInfo *info,
-								  TbBuf *out) TB_MUST_CHECK;
+extern TbStatus tb_hsi_array_json(const TbGeometry *geo, int level, TbDtype dtype,
+								  const TbGridInfo *info, TbBuf *out) TB_MUST_CHECK;
 
-/* Bytes of the stored object that covers box (one shard of the level, clipped). value: C order over box. */
+/* Bytes of the stored object that covers box (one shard of the level, clipped). value: C order over
+ * box. */
 extern TbStatus tb_hsi_encode(const TbGeometry *geo, int level, const TbBox *box, TbDtype dtype,
 							  const TbValue *value, TbBuf *out, TbError *err) TB_MUST_CHECK;
 

@@ -1,6 +1,6 @@
 /*
- * Cutting a block grid: the fan of each axis, the levels, the parts in which level 0 is built and published,
- * and the chunks that are read. Pure arithmetic, bounded for whatever a file says.
+ * Cutting a block grid: the fan of each axis, the levels, the parts in which level 0 is built and
+ * published, and the chunks that are read. Pure arithmetic, bounded for whatever a file says.
  */
 #include <string.h>
 
@@ -30,8 +30,9 @@ tb_box_nodes(int ndim, const TbBox *box)
 }
 
 /*
- * Children of a node: about 64, shared evenly by the axes that have more than one block, at most six of them.
- * The axis that grows always counts as such, so that growth does not change the shape of the tree.
+ * Children of a node: about 64, shared evenly by the axes that have more than one block, at most
+ * six of them. The axis that grows always counts as such, so that growth does not change the shape
+ * of the tree.
  */
 static void
 choose_fan(TbGeometry *geo, const TbGridInfo *info)
@@ -50,7 +51,8 @@ choose_fan(TbGeometry *geo, const TbGridInfo *info)
 		geo->fan[wide[i]] = by_axes[n];
 }
 
-/* Nodes of a level in a box of this size at its start: less than the product where an axis is shorter. */
+/* Nodes of a level in a box of this size at its start: less than the product where an axis is
+ * shorter. */
 static uint64_t
 nodes_in(int ndim, const uint64_t *size, const uint64_t *shape)
 {
@@ -74,7 +76,8 @@ choose_chunk(TbGeometry *geo, int level, uint64_t limit)
 		int			shortest = -1;
 
 		for (int a = 0; a < geo->ndim; a++)
-			if (geo->fan[a] > 1 && chunk[a] < shape[a] && (shortest < 0 || chunk[a] < chunk[shortest]))
+			if (geo->fan[a] > 1 && chunk[a] < shape[a] &&
+				(shortest < 0 || chunk[a] < chunk[shortest]))
 				shortest = a;
 		if (shortest < 0 || product(geo->ndim, chunk) * 2 > limit)
 			break;
@@ -83,8 +86,8 @@ choose_chunk(TbGeometry *geo, int level, uint64_t limit)
 }
 
 /*
- * Chunk and shard of a level. Shards take whole axes from the fastest in block order on, cut the first that
- * does not fit, and take single chunks of the rest.
+ * Chunk and shard of a level. Shards take whole axes from the fastest in block order on, cut the
+ * first that does not fit, and take single chunks of the rest.
  */
 static void
 choose_boxes(TbGeometry *geo, int level, uint64_t wanted)
@@ -103,7 +106,8 @@ choose_boxes(TbGeometry *geo, int level, uint64_t wanted)
 		uint64_t	fits = now == 0 ? 0 : wanted / now;	/* 0: a grid without blocks */
 
 		shard[a] = chunk[a] * n;
-		if (nodes_in(geo->ndim, shard, shape) <= wanted && product(geo->ndim, shard) <= TB_HSI_PART_LIMIT)
+		if (nodes_in(geo->ndim, shard, shape) <= wanted &&
+			product(geo->ndim, shard) <= TB_HSI_PART_LIMIT)
 			continue;
 		shard[a] = chunk[a] * (fits == 0 ? 1 : fits < n ? fits : n);
 		if (product(geo->ndim, shard) > TB_HSI_PART_LIMIT)
@@ -172,7 +176,8 @@ tb_geometry_finish(TbGeometry *geo, const uint64_t *blocks)
 			return false;
 		geo->shape[0][a] = blocks[a];
 	}
-	if (product(geo->ndim, geo->fan) > TB_HSI_CHUNK_NODES || product(geo->ndim, blocks) == UINT64_MAX)
+	if (product(geo->ndim, geo->fan) > TB_HSI_CHUNK_NODES ||
+		product(geo->ndim, blocks) == UINT64_MAX)
 		return false;
 	stack_levels(geo);
 	return true;

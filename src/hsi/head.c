@@ -34,11 +34,12 @@ packing_text(const TbPacking *packing)
 	size_t		at = 0;
 
 	for (int i = 0; i < packing->n_sentinels && i < TB_MAX_SENTINELS; i++)
-		at += (size_t) snprintf(sentinels + at, sizeof(sentinels) - at, " %" PRIx64, packing->sentinel[i]);
+		at += (size_t) snprintf(sentinels + at, sizeof(sentinels) - at, " %" PRIx64,
+								packing->sentinel[i]);
 	if (!packing->scaled)
 		return tb_asprintf("%s missing%s", tb_dtype_name(packing->packed), sentinels);
-	return tb_asprintf("%s missing%s scale %a offset %a to %s", tb_dtype_name(packing->packed), sentinels,
-					   packing->scale, packing->offset, tb_dtype_name(packing->decoded));
+	return tb_asprintf("%s missing%s scale %a offset %a to %s", tb_dtype_name(packing->packed),
+					   sentinels, packing->scale, packing->offset, tb_dtype_name(packing->decoded));
 }
 
 static bool
@@ -70,8 +71,8 @@ fill_dims(TbHead *head, const TbGridInfo *info)
 }
 
 TbStatus
-tb_head_make(const TbGridInfo *info, const int *arrays, int n_arrays, uint64_t part_blocks, TbHead **head,
-			 TbError *err)
+tb_head_make(const TbGridInfo *info, const int *arrays, int n_arrays, uint64_t part_blocks,
+			 TbHead **head, TbError *err)
 {
 	TbHead	   *made = tb_calloc(1, sizeof(*made));
 	uint8_t		random[16];

@@ -42,12 +42,13 @@ typedef struct TbHead
 extern void tb_head_free(TbHead *head);
 
 /* errors: INDEX_CORRUPT (checksum, members, geometry), NOMEM. owns: *head is the caller's. */
-extern TbStatus tb_head_parse(const void *text, size_t len, TbHead **head, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_head_parse(const void *text, size_t len, TbHead **head,
+							  TbError *err) TB_MUST_CHECK;
 /* Appends the canonical text. */
 extern TbStatus tb_head_print(const TbHead *head, TbBuf *out) TB_MUST_CHECK;
 /* A head for a grid and some of its arrays: no part done, serial 0. */
-extern TbStatus tb_head_make(const TbGridInfo *info, const int *arrays, int n_arrays, uint64_t part_blocks,
-							 TbHead **head, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_head_make(const TbGridInfo *info, const int *arrays, int n_arrays,
+							 uint64_t part_blocks, TbHead **head, TbError *err) TB_MUST_CHECK;
 
 /* The same dimensions, cell, order, and shape but for the length of the axis that grows. */
 extern bool tb_head_fits(const TbHead *head, const TbGridInfo *info);
@@ -63,9 +64,11 @@ extern uint64_t tb_head_parts_done(const TbHead *head);
 /* "<key>/head-0000000001.json"; false: too long. */
 extern bool tb_head_key(char *path, const char *key, uint64_t serial);
 
-/* Look for the newest head below a key: by listing where the store can, else by asking for serials. */
+/* Look for the newest head below a key: by listing where the store can, else by asking for serials.
+ */
 typedef struct TbFind TbFind;
-extern TbStatus tb_find_open(TbSource *source, const char *key, TbFind **find, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_find_open(TbSource *source, const char *key, TbFind **find,
+							 TbError *err) TB_MUST_CHECK;
 extern TbStatus tb_find_poll(TbFind *find, TbError *err) TB_MUST_CHECK;
 /* After OK: its bytes (borrowed; NULL: there is none) and serial. */
 extern const TbBuf *tb_find_result(const TbFind *find, uint64_t *serial);

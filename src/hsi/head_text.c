@@ -1,6 +1,7 @@
 /*
- * Text form of a head: one JSON object whose last member is the CRC-32C of everything before it. Whatever is
- * wrong with one is INDEX_CORRUPT: a head decides what may be skipped, so nothing in it is guessed.
+ * Text form of a head: one JSON object whose last member is the CRC-32C of everything before it.
+ * Whatever is wrong with one is INDEX_CORRUPT: a head decides what may be skipped, so nothing in it
+ * is guessed.
  */
 #include "hsi/head.h"
 
@@ -88,9 +89,11 @@ tb_head_print(const TbHead *head, TbBuf *out)
 	size_t		start = out->len;
 	TbStatus	status;
 
-	status = tb_buf_printf(out, "{\"tensorbank_hsi\":%d,\"serial\":%" PRIu64 ",\"build\":\"%s\","
-						   "\"levels\":%d,\"complete\":%s", TB_HSI_FORMAT, head->serial, head->build,
-						   head->geo.n_levels, head->complete ? "true" : "false");
+	status = tb_buf_printf(out,
+						   "{\"tensorbank_hsi\":%d,\"serial\":%" PRIu64 ",\"build\":\"%s\","
+						   "\"levels\":%d,\"complete\":%s",
+						   TB_HSI_FORMAT, head->serial, head->build, head->geo.n_levels,
+						   head->complete ? "true" : "false");
 	if (status == TB_OK)
 		status = print_grid(head, out);
 	if (status == TB_OK)
@@ -104,7 +107,8 @@ tb_head_print(const TbHead *head, TbBuf *out)
 		status = tb_buf_printf(out, "]");
 	if (status != TB_OK)
 		return status;
-	return tb_buf_printf(out, CRC_MEMBER "%08x\"}\n", tb_crc32c(0, out->data + start, out->len - start));
+	return tb_buf_printf(out, CRC_MEMBER "%08x\"}\n",
+						 tb_crc32c(0, out->data + start, out->len - start));
 }
 
 /* ---- parsing ---- */
@@ -203,7 +207,8 @@ parse_grid(const TbJson *doc, TbHead *head, bool *no_memory)
 			return false;
 		seen |= 1ull << order[a];
 		head->geo.order[a] = (int) order[a];
-		if (head->shape[a] / head->cell[a] + (head->shape[a] % head->cell[a] != 0) != head->blocks[a])
+		if (head->shape[a] / head->cell[a] + (head->shape[a] % head->cell[a] != 0) !=
+			head->blocks[a])
 			return false;
 	}
 	return tb_geometry_finish(&head->geo, head->blocks);
@@ -228,7 +233,8 @@ parse_arrays(const TbJson *doc, TbHead *head, bool *no_memory)
 		const char *packing;
 		const char *type;
 
-		if (!tb_json_get_string(one, "path", &path) || !tb_json_get_string(one, "packing", &packing) ||
+		if (!tb_json_get_string(one, "path", &path) ||
+			!tb_json_get_string(one, "packing", &packing) ||
 			!tb_json_get_string(one, "type", &type) || path[0] == '\0')
 			return false;
 		head->array[i].path = tb_strdup(path);
@@ -295,7 +301,8 @@ parse_head(const TbJson *doc, TbHead *head, TbError *err)
 		return corrupt(err, "it is not the head of an index");
 	if (number != TB_HSI_FORMAT)
 		return corrupt(err, "its version of the format is not known");
-	if (!tb_json_get_int(doc, "serial", &number) || number < 1 || number > (int64_t) TB_HEAD_MAX_SERIAL)
+	if (!tb_json_get_int(doc, "serial", &number) || number < 1 ||
+		number > (int64_t) TB_HEAD_MAX_SERIAL)
 		return corrupt(err, "serial");
 	head->serial = (uint64_t) number;
 	if (!parse_build(doc, head))

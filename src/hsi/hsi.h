@@ -1,6 +1,7 @@
 /*
- * The Hierarchical Statistical Index: statistics of blocks, predicates over them, pruning, scanning, building.
- * What a statistic means and when a block may be skipped: semantics.md. On-disk form: docs/formats/hsi.md.
+ * The Hierarchical Statistical Index: statistics of blocks, predicates over them, pruning,
+ * scanning, building. What a statistic means and when a block may be skipped: semantics.md. On-disk
+ * form: docs/formats/hsi.md.
  */
 #ifndef TB_HSI_H
 #define TB_HSI_H
@@ -31,15 +32,24 @@ typedef struct TbLeaf
 
 typedef enum TbStat
 {
-	TB_STAT_MIN, TB_STAT_MAX, TB_STAT_MEAN, TB_STAT_STD, TB_STAT_VALID, TB_STAT_NAN, TB_STAT_MISSING, TB_N_STATS
+	TB_STAT_MIN,
+	TB_STAT_MAX,
+	TB_STAT_MEAN,
+	TB_STAT_STD,
+	TB_STAT_VALID,
+	TB_STAT_NAN,
+	TB_STAT_MISSING,
+	TB_N_STATS
 } TbStat;
 extern const char *tb_stat_name(TbStat stat);	/* "min" ... */
-/* Mean and population std from a leaf, the one place: false = NULL (no valid element; std with infinities). */
+/* Mean and population std from a leaf, the one place: false = NULL (no valid element; std with
+ * infinities). */
 extern bool tb_leaf_mean(const TbLeaf *leaf, double *mean);
 extern bool tb_leaf_std(const TbLeaf *leaf, double *std);
 /* Collect and merge. Floats sum pairwise; merging is exact for counts and extremes. */
 extern void tb_leaf_begin(TbLeaf *leaf);
-extern void tb_leaf_add(TbLeaf *leaf, const TbPacking *packing, const void *packed, size_t elements);
+extern void tb_leaf_add(TbLeaf *leaf, const TbPacking *packing, const void *packed,
+						size_t elements);
 extern void tb_leaf_merge(TbLeaf *into, const TbLeaf *from, TbClass class);
 
 /* ---- predicates ---- */
@@ -68,12 +78,15 @@ typedef enum TbArith
 typedef struct TbExpr TbExpr;
 typedef struct TbPred TbPred;
 
-/* Builders. All take ownership of their TbExpr/TbPred arguments and return NULL when memory is gone or an argument is NULL. */
+/* Builders. All take ownership of their TbExpr/TbPred arguments and return NULL when memory is gone
+ * or an argument is NULL. */
 extern TbExpr *tb_expr_column(TbColumn column);
-/* A constant known to lie in [lo, hi] of the class (equal where exact). F64 follows PostgreSQL's order: NaN above all, NaN = NaN. */
+/* A constant known to lie in [lo, hi] of the class (equal where exact). F64 follows PostgreSQL's
+ * order: NaN above all, NaN = NaN. */
 extern TbExpr *tb_expr_const(TbClass class, TbValue lo, TbValue hi);
 extern TbExpr *tb_expr_null(void);
-extern TbExpr *tb_expr_arith(TbArith op, TbExpr *left, TbExpr *right);	/* F64 only; rounded outward */
+/* F64 only; rounded outward. */
+extern TbExpr *tb_expr_arith(TbArith op, TbExpr *left, TbExpr *right);
 extern TbPred *tb_pred_compare(TbCompare op, TbExpr *left, TbExpr *right);
 extern TbPred *tb_pred_is_null(TbExpr *expr, bool negated);
 extern TbPred *tb_pred_and(TbPred *left, TbPred *right);	/* NULL left: right */
@@ -105,17 +118,20 @@ typedef void (*TbLookup) (void *arg, TbColumn column, TbRange *range);
 extern int	tb_pred_judge(const TbPred *pred, TbLookup lookup, void *arg);
 /* Which arrays' statistics a predicate mentions: sets need[array]. */
 extern void tb_pred_needs(const TbPred *pred, bool *need_array);
-/* Text form for EXPLAIN: "(t2m_max > 303) AND (time_min < ...)" with names from the grid. Appended to out. */
+/* Text form for EXPLAIN: "(t2m_max > 303) AND (time_min < ...)" with names from the grid. Appended
+ * to out. */
 extern TbStatus tb_pred_print(const TbPred *pred, const TbGridInfo *info, TbBuf *out) TB_MUST_CHECK;
 
 /* ---- the stored index ---- */
 typedef struct TbHsi TbHsi;
 
-/* Key of a grid's index below the index root: ".tensorbank/hsi/<group>/<dims>-<hash of dims, shape beyond the append dimension, cell>". */
-extern TbStatus tb_hsi_key(const TbGridInfo *info, char *key, size_t key_bytes, TbError *err) TB_MUST_CHECK;
+/* Key of a grid's index below the index root: ".tensorbank/hsi/<group>/<dims>-<hash>", the hash
+ * over dims, shape beyond the append dimension, cell. */
+extern TbStatus tb_hsi_key(const TbGridInfo *info, char *key, size_t key_bytes,
+						   TbError *err) TB_MUST_CHECK;
 
-/* Open the newest published index of a grid. poll OK with tb_hsi_exists() false: there is none. Loads the head only.
- * errors: INDEX_CORRUPT. refs: counted. */
+/* Open the newest published index of a grid. poll OK with tb_hsi_exists() false: there is none.
+ * Loads the head only. errors: INDEX_CORRUPT. refs: counted. */
 extern TbStatus tb_hsi_open(TbSource *where, TbGrid *grid, TbHsi **hsi, TbError *err) TB_MUST_CHECK;
 extern TbStatus tb_hsi_poll(TbHsi *hsi, TbError *err) TB_MUST_CHECK;
 extern bool tb_hsi_exists(const TbHsi *hsi);
@@ -146,9 +162,10 @@ typedef struct TbScanSpec
 	TbGrid	   *grid;			/* borrowed: the scan takes its own reference */
 	TbHsi	   *hsi;			/* NULL: no index */
 	const TbPred *pred;			/* NULL: all; borrowed, must outlive the scan */
-	const bool *need_array;		/* arrays whose statistics are wanted in rows (beyond the predicate's); NULL: none */
+	const bool *need_array; /* arrays whose statistics are wanted in rows (beyond the predicate's);
+							   NULL: none */
 	TbUnindexed unindexed;
-	uint64_t	compute_limit_bytes;	/* stored-or-decoded estimate of what COMPUTE may read; over it: LIMIT with hint */
+	uint64_t	compute_limit_bytes; /* decoded bytes that COMPUTE may read; over it: LIMIT */
 	bool		descending;		/* by block number */
 } TbScanSpec;
 
@@ -183,26 +200,30 @@ typedef struct TbScanCounters
 } TbScanCounters;
 
 typedef struct TbScan TbScan;
-/* Rows come in block order. tb_scan_next: AGAIN; OK with *row NULL at the end. errors: LIMIT, STATE (unindexed = error), INDEX_CORRUPT,
- * stores'. The scan does not recheck the predicate at leaves beyond judging it: the host rechecks. */
+/* Rows come in block order. tb_scan_next: AGAIN; OK with *row NULL at the end. errors: LIMIT, STATE
+ * (unindexed = error), stores'. The scan does not recheck the predicate at leaves beyond judging
+ * it: the host rechecks. */
 extern TbStatus tb_scan_open(const TbScanSpec *spec, TbScan **scan, TbError *err) TB_MUST_CHECK;
 extern TbStatus tb_scan_next(TbScan *scan, const TbBlockRow **row, TbError *err) TB_MUST_CHECK;
 extern TbScanCounters tb_scan_counters(const TbScan *scan);
-/* What the host should warn of once the scan is over (damaged index); NULL: nothing. Borrowed until the scan is freed. */
-extern const char *tb_scan_warning(const TbScan *scan);
-/* What was wrong with the index on the way (those blocks counted as unindexed), NULL: nothing. Borrowed from the scan. */
+/* What the host should warn of once the scan is over (damaged index); NULL: nothing. Borrowed from
+ * the scan. */
 extern const char *tb_scan_warning(const TbScan *scan);
 extern void tb_scan_free(TbScan *scan);
 
-/* Planning: how many blocks a predicate leaves, from levels already loaded and coordinates only; never waits. */
+/* Planning: how many blocks a predicate leaves, from what is loaded already and coordinates only;
+ * never waits. */
 extern double tb_hsi_estimate(TbGrid *grid, TbHsi *hsi, const TbPred *pred);
 
 /* ---- building ---- */
-/* Statistics of one block of some arrays: fetch and collect. poll until OK, then result. leaves: one per entry of arrays. */
+/* Statistics of one block of some arrays: fetch and collect. poll until OK, then result. leaves:
+ * one per entry of arrays; version, missing and bytes: of all of them together. */
 typedef struct TbLeafJob TbLeafJob;
-extern TbStatus tb_leaf_job_open(TbGrid *grid, const int *arrays, int n_arrays, uint64_t block, TbLeafJob **job, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_leaf_job_open(TbGrid *grid, const int *arrays, int n_arrays, uint64_t block,
+								 TbLeafJob **job, TbError *err) TB_MUST_CHECK;
 extern TbStatus tb_leaf_job_poll(TbLeafJob *job, TbError *err) TB_MUST_CHECK;
-extern TbStatus tb_leaf_job_result(TbLeafJob *job, TbLeaf *leaves, uint64_t *version, bool *missing, uint64_t *bytes, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_leaf_job_result(TbLeafJob *job, TbLeaf *leaves, uint64_t *version, bool *missing,
+								   uint64_t *bytes, TbError *err) TB_MUST_CHECK;
 extern void tb_leaf_job_free(TbLeafJob *job);
 
 /* What a worker hands over for one block: n_arrays of these, block-major. */
@@ -222,18 +243,22 @@ typedef struct TbHsiWriterSpec
 	uint64_t	part_blocks;	/* wanted size of a part; 0: default */
 	bool		rebuild;		/* do not continue what is there */
 } TbHsiWriterSpec;
-/* Reads the newest head; where it fits (same grid, cell, arrays) its parts are kept and the build continues. */
-extern TbStatus tb_hsi_writer_open(const TbHsiWriterSpec *spec, TbHsiWriter **writer, TbError *err) TB_MUST_CHECK;
+/* Reads the newest head; where it fits (same grid, cell, arrays) its parts are kept and the build
+ * continues. */
+extern TbStatus tb_hsi_writer_open(const TbHsiWriterSpec *spec, TbHsiWriter **writer,
+								   TbError *err) TB_MUST_CHECK;
 extern TbStatus tb_hsi_writer_poll(TbHsiWriter *writer, TbError *err) TB_MUST_CHECK;
 extern uint64_t tb_hsi_writer_parts(const TbHsiWriter *writer);
 extern bool tb_hsi_writer_has(const TbHsiWriter *writer, uint64_t part);
 /* Blocks of a part: a box of the block grid, in block-number order; block i of it. */
 extern uint64_t tb_hsi_writer_part_blocks(const TbHsiWriter *writer, uint64_t part);
 extern uint64_t tb_hsi_writer_part_block(const TbHsiWriter *writer, uint64_t part, uint64_t i);
-/* Write a part's statistics (built[i * n_arrays + a]) and publish a head that covers it. Synchronous.
- * errors: CHANGED where another build published meanwhile, NO_SPACE, DENIED. */
-extern TbStatus tb_hsi_writer_put(TbHsiWriter *writer, uint64_t part, const TbBuilt *built, TbError *err) TB_MUST_CHECK;
-/* When every part is there: write the upper levels and publish the complete index. AGAIN while it reads parts of earlier runs back. */
+/* Write a part's statistics (built[i * n_arrays + a]) and publish a head that covers it.
+ * Synchronous. errors: CHANGED where another build published meanwhile, NO_SPACE, DENIED. */
+extern TbStatus tb_hsi_writer_put(TbHsiWriter *writer, uint64_t part, const TbBuilt *built,
+								  TbError *err) TB_MUST_CHECK;
+/* When every part is there: write the upper levels and publish the complete index. AGAIN while it
+ * reads parts back. */
 extern TbStatus tb_hsi_writer_finish(TbHsiWriter *writer, TbError *err) TB_MUST_CHECK;
 extern void tb_hsi_writer_free(TbHsiWriter *writer);
 

@@ -1,6 +1,6 @@
 /*
- * An opened index: its newest head, whether it fits the grid, and what it covers. Only the head is loaded when
- * it is opened; chunk.c brings the rest as scans ask for it.
+ * An opened index: its newest head, whether it fits the grid, and what it covers. Only the head is
+ * loaded when it is opened; chunk.c brings the rest as scans ask for it.
  */
 #include "hsi/index.h"
 
@@ -41,8 +41,8 @@ tb_hsi_open(TbSource *where, TbGrid *grid, TbHsi **hsi, TbError *err)
 }
 
 /*
- * Blocks that are as they were: all, but where the array has grown or shrunk since. Then an edge block that
- * was cut short then or is now has other elements.
+ * Blocks that are as they were: all, but where the array has grown or shrunk since. Then an edge
+ * block that was cut short then or is now has other elements.
  */
 static void
 set_trusted(TbHsi *hsi, const TbGridInfo *info)
@@ -61,8 +61,8 @@ set_trusted(TbHsi *hsi, const TbGridInfo *info)
 }
 
 /*
- * The same fan over today's blocks, so that nodes keep their numbers along each axis; chunks as they are
- * stored, where that level is.
+ * The same fan over today's blocks, so that nodes keep their numbers along each axis; chunks as
+ * they are stored, where that level is.
  */
 static bool
 set_view(TbHsi *hsi, const TbHead *head, const TbGridInfo *info)
@@ -101,7 +101,8 @@ adopt(TbHsi *hsi, TbHead *head)
 	}
 	hsi->head = head;
 	set_trusted(hsi, info);
-	/* The key was checked for length when the head was looked for; the build's digits need a little more. */
+	/* The key was checked for length when the head was looked for; the build's digits need a little
+	 * more. */
 	if (strlen(hsi->key) + TB_BUILD_BYTES + 1 < sizeof(hsi->root))
 		snprintf(hsi->root, sizeof(hsi->root), "%.*s/%s",
 				 (int) (sizeof(hsi->root) - TB_BUILD_BYTES - 1), hsi->key, head->build);

@@ -24,7 +24,8 @@ typedef enum TbChunkState
 	TB_CHUNK_BAD				/* damaged: the nodes in it are not known */
 } TbChunkState;
 
-/* One chunk of one stored array, decoded. refs: users; the cache keeps those without for a while. */
+/* One chunk of one stored array, decoded. refs: users; the cache keeps those without for a while.
+ */
 struct TbHsiChunk
 {
 	/* what it is */
@@ -59,7 +60,7 @@ struct TbHsi
 	TbHead	   *head;			/* owned; NULL: there is none that fits */
 	int		   *map;			/* owned; per array of the grid: in the head, -1 */
 	char		root[TB_HSI_KEY_BYTES];
-	uint64_t	trusted[TB_MAX_DIM];	/* blocks along each axis that are as they were when described */
+	uint64_t trusted[TB_MAX_DIM]; /* blocks along each axis that are as they were when described */
 	TbGeometry	view;			/* the head's cutting over the grid as it is today */
 	char		damage[256];	/* first damage found; "" */
 
@@ -74,18 +75,23 @@ struct TbHsi
 };
 
 /* Find or make a chunk; holds a reference. NULL: no memory. Needs a head. */
-extern TbHsiChunk *tb_hsi_chunk_get(TbHsi *hsi, int level, int array, TbStored stored, uint64_t number);
+extern TbHsiChunk *tb_hsi_chunk_get(TbHsi *hsi, int level, int array, TbStored stored,
+									uint64_t number);
 /* The same only where it is in memory and ready; holds a reference. */
-extern TbHsiChunk *tb_chunk_peek(TbHsi *hsi, int level, int array, TbStored stored, uint64_t number);
+extern TbHsiChunk *tb_chunk_peek(TbHsi *hsi, int level, int array, TbStored stored,
+								 uint64_t number);
 /*
- * AGAIN, then OK in state READY or BAD. Damage is no error here: it is noted in hsi->damage and the chunk is
- * BAD. errors: those of the store that say nothing about the index (lost, denied, no memory...).
+ * AGAIN, then OK in state READY or BAD. Damage is no error here: it is noted in hsi->damage and the
+ * chunk is BAD. errors: those of the store that say nothing about the index (lost, denied, no
+ * memory...).
  */
-extern TbStatus tb_chunk_poll(TbHsi *hsi, TbHsiChunk *chunk, TbIndexCost *cost, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_chunk_poll(TbHsi *hsi, TbHsiChunk *chunk, TbIndexCost *cost,
+							  TbError *err) TB_MUST_CHECK;
 extern void tb_chunk_release(TbHsi *hsi, TbHsiChunk *chunk);
 extern void tb_chunk_free_all(TbHsi *hsi);
 
-/* Whether an error is about the index's bytes (then its blocks count as unindexed) and not about reaching them. */
+/* Whether an error is about the index's bytes (then its blocks count as unindexed) and not about
+ * reaching them. */
 extern bool tb_index_is_damage(TbStatus status);
 
 /* Level-0 statistics of a block are to be had and still true. */

@@ -1,8 +1,9 @@
 /*
- * Judging a predicate over a node: which of true, false and null it can be for the rows that the node may
- * hold, given only an interval and null flags for every column. The answer may be too large, never too small:
- * a truth value that some possible row has is always in the set. What decides is SQL's three-valued logic and
- * PostgreSQL's comparison operators; a node may be skipped only where "true" is not in the set.
+ * Judging a predicate over a node: which of true, false and null it can be for the rows that the
+ * node may hold, given only an interval and null flags for every column. The answer may be too
+ * large, never too small: a truth value that some possible row has is always in the set. What
+ * decides is SQL's three-valued logic and PostgreSQL's comparison operators; a node may be skipped
+ * only where "true" is not in the set.
  */
 #include <math.h>
 
@@ -31,7 +32,8 @@ to_f64_outward(TbClass class, TbValue value, double *down, double *up)
 		*up = nextafter(near.f64, INFINITY);
 }
 
-/* An operand of arithmetic as an interval of finite doubles; false where there is none to be had. */
+/* An operand of arithmetic as an interval of finite doubles; false where there is none to be had.
+ */
 static bool
 finite_operand(const TbRange *range, double *lo, double *hi)
 {
@@ -53,8 +55,9 @@ finite_operand(const TbRange *range, double *lo, double *hi)
 }
 
 /*
- * Interval arithmetic, one step outward beyond the rounded bounds: holds for float8, whose results are rounded
- * to nearest, and for exact numeric and integer arithmetic. Infinities, NaN and overflow: unknown.
+ * Interval arithmetic, one step outward beyond the rounded bounds: holds for float8, whose results
+ * are rounded to nearest, and for exact numeric and integer arithmetic. Infinities, NaN and
+ * overflow: unknown.
  */
 static TbRange
 arith(TbArith op, const TbRange *a, const TbRange *b)
@@ -189,8 +192,8 @@ cast_f64(const TbRange *range)
 }
 
 /*
- * An integer against a float: PostgreSQL compares with numeric exactly, with float8 after rounding the
- * integer. Which of them the query meant is not known here, so both answers count.
+ * An integer against a float: PostgreSQL compares with numeric exactly, with float8 after rounding
+ * the integer. Which of them the query meant is not known here, so both answers count.
  */
 static int
 judge_compare(TbCompare op, const TbRange *a, const TbRange *b)

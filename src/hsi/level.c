@@ -1,6 +1,7 @@
 /*
- * What an inner node knows: the exact merge of its leaves, and for each statistic the interval in which the
- * leaves' own values lie, with how many of them are NULL (semantics.md 12). Only arithmetic; no I/O.
+ * What an inner node knows: the exact merge of its leaves, and for each statistic the interval in
+ * which the leaves' own values lie, with how many of them are NULL (semantics.md 12). Only
+ * arithmetic; no I/O.
  */
 #include <string.h>
 
@@ -64,9 +65,11 @@ tb_node_merge(TbNodeStats *into, const TbNodeStats *from, TbClass class)
 	}
 	if (from->null != TB_NULLS_ALL)
 	{
-		if (into->null == TB_NULLS_ALL || tb_value_cmp(class, from->min_hi, class, into->min_hi) > 0)
+		if (into->null == TB_NULLS_ALL ||
+			tb_value_cmp(class, from->min_hi, class, into->min_hi) > 0)
 			into->min_hi = from->min_hi;
-		if (into->null == TB_NULLS_ALL || tb_value_cmp(class, from->max_lo, class, into->max_lo) < 0)
+		if (into->null == TB_NULLS_ALL ||
+			tb_value_cmp(class, from->max_lo, class, into->max_lo) < 0)
 			into->max_lo = from->max_lo;
 	}
 	widen_floats(into->null, &into->mean_lo, &into->mean_hi, from, false);

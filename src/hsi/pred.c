@@ -1,6 +1,7 @@
 /*
- * Predicate trees: building, freeing, asking which columns they name. AND and OR are kept flat, so that a long
- * IN list is one node with many children and no recursion goes deeper than the query's own nesting.
+ * Predicate trees: building, freeing, asking which columns they name. AND and OR are kept flat, so
+ * that a long IN list is one node with many children and no recursion goes deeper than the query's
+ * own nesting.
  */
 #include "hsi/pred.h"
 
@@ -111,7 +112,8 @@ tb_pred_is_null(TbExpr *expr, bool negated)
 	return pred;
 }
 
-/* Append a child, taking the children of one of the same kind instead. Takes child also where it fails. */
+/* Append a child, taking the children of one of the same kind instead. Takes child also where it
+ * fails. */
 static bool
 add_child(TbPred *pred, TbPred *child)
 {

@@ -21,7 +21,13 @@ struct TbExpr
 
 typedef enum TbPredKind
 {
-	TB_PRED_COMPARE, TB_PRED_IS_NULL, TB_PRED_AND, TB_PRED_OR, TB_PRED_NOT, TB_PRED_CONST, TB_PRED_UNKNOWN
+	TB_PRED_COMPARE,
+	TB_PRED_IS_NULL,
+	TB_PRED_AND,
+	TB_PRED_OR,
+	TB_PRED_NOT,
+	TB_PRED_CONST,
+	TB_PRED_UNKNOWN
 } TbPredKind;
 
 struct TbPred
@@ -40,6 +46,7 @@ struct TbPred
 #define TB_TRUTH_ANY (TB_CAN_TRUE | TB_CAN_FALSE | TB_CAN_NULL)
 
 /* Calls visit for every column of the tree. */
-extern void tb_pred_columns(const TbPred *pred, void (*visit) (void *arg, TbColumn column), void *arg);
+extern void tb_pred_columns(const TbPred *pred, void (*visit)(void *arg, TbColumn column),
+							void *arg);
 
 #endif

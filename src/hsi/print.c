@@ -1,4 +1,5 @@
-/* The text form of predicates, for EXPLAIN: names of columns as a grid's table has them, times as instants. */
+/* The text form of predicates, for EXPLAIN: names of columns as a grid's table has them, times as
+ * instants. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /*
- * Judging nodes: what a predicate's columns can be over a node, from coordinates (always known) and from the
- * statistics of an index (where it has them). A column of which nothing is known is unknown, never guessed.
+ * Judging nodes: what a predicate's columns can be over a node, from coordinates (always known) and
+ * from the statistics of an index (where it has them). A column of which nothing is known is
+ * unknown, never guessed.
  */
 #include "hsi/prune.h"
 
@@ -331,7 +332,8 @@ stored_value(const TbSubject *subject, int array, TbStored stored, TbValue *valu
 static void
 point(const TbLeaf *leaf, TbStat stat, TbClass minmax, TbRange *range)
 {
-	range->all_null = range->some_null = !tb_leaf_value(leaf, stat, minmax, &range->class, &range->lo);
+	range->all_null = range->some_null =
+		!tb_leaf_value(leaf, stat, minmax, &range->class, &range->lo);
 	range->hi = range->lo;
 }
 

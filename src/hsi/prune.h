@@ -1,4 +1,5 @@
-/* Private to the room: judging a scan's predicate over nodes, with what an index and coordinates say of them. */
+/* Private to the room: judging a scan's predicate over nodes, with what an index and coordinates
+ * say of them. */
 #ifndef TB_HSI_PRUNE_H
 #define TB_HSI_PRUNE_H
 
@@ -75,7 +76,7 @@ typedef struct TbSubject
 	const uint64_t *node;		/* index along each axis */
 	const TbBundle *bundle;		/* NULL: no statistics from the index */
 	size_t		slot;
-	const TbLeaf *leaf;			/* NULL, or per grid array: statistics computed or loaded for a row */
+	const TbLeaf *leaf; /* NULL, or per grid array: statistics computed or loaded for a row */
 	const bool *known;
 } TbSubject;
 

@@ -1,10 +1,10 @@
 /*
  * Scans: which blocks can match a predicate, in block order, with the statistics that rows need.
  *
- * The grid is gone through in slabs, boxes that are contiguous in block numbers, small at first (a query with
- * a LIMIT is done early) and then larger. walk.c leaves a bit for each block of a slab; rows are then made in
- * order of the bits: statistics come from the index, or from the block itself where the index has none and the
- * setting says so. Where no statistic is needed, nothing is read.
+ * The grid is gone through in slabs, boxes that are contiguous in block numbers, small at first (a
+ * query with a LIMIT is done early) and then larger. walk.c leaves a bit for each block of a slab;
+ * rows are then made in order of the bits: statistics come from the index, or from the block itself
+ * where the index has none and the setting says so. Where no statistic is needed, nothing is read.
  */
 #include "hsi/scan.h"
 
@@ -89,8 +89,9 @@ tb_scan_free(TbScan *scan)
 /* ---- slabs ---- */
 
 /*
- * The next box of blocks in the order of the scan: whole fastest axes, a piece of the first axis that leaves
- * more than the wanted number, one place on the slower ones. Counted from the end where the scan descends.
+ * The next box of blocks in the order of the scan: whole fastest axes, a piece of the first axis
+ * that leaves more than the wanted number, one place on the slower ones. Counted from the end where
+ * the scan descends.
  */
 static void
 next_slab(const TbScan *scan, TbBox *slab)
@@ -182,7 +183,8 @@ row_bundle(TbScan *scan, const uint64_t *index, bool ahead, TbBundle **bundle, T
 	}
 	*bundle = &scan->row_bundle[oldest];
 	/* Reading ahead takes no place from what was asked for a moment ago. */
-	if (ahead && (*bundle)->open && scan->row_used[oldest] + TB_SCAN_ROW_BUNDLES / 2 > scan->row_clock)
+	if (ahead && (*bundle)->open &&
+		scan->row_used[oldest] + TB_SCAN_ROW_BUNDLES / 2 > scan->row_clock)
 		return TB_AGAIN;
 	scan->row_used[oldest] = scan->row_clock;
 	tb_bundle_close(*bundle, scan->probe.hsi);
@@ -335,7 +337,8 @@ make_row(TbScan *scan, bool hit, bool *skip, TbError *err)
 	return status;
 }
 
-/* From a place of the slab on, in the order of the scan: the next one that may have a row, or n_blocks. */
+/* From a place of the slab on, in the order of the scan: the next one that may have a row, or
+ * n_blocks. */
 static uint64_t
 next_place(const TbScan *scan, uint64_t i)
 {
@@ -352,7 +355,8 @@ next_place(const TbScan *scan, uint64_t i)
 		else
 			word >>= place % 64;
 		if (word != 0)
-			return i + (uint64_t) (scan->descending ? __builtin_clzll(word) : __builtin_ctzll(word));
+			return i +
+				   (uint64_t) (scan->descending ? __builtin_clzll(word) : __builtin_ctzll(word));
 		i += scan->descending ? place % 64 + 1 : 64 - place % 64;
 	}
 	return walk->n_blocks;
@@ -449,7 +453,7 @@ tb_scan_warning(const TbScan *scan)
 
 	if (!scan->probe.saw_damage)
 		return NULL;
-	snprintf(text->warning, sizeof(text->warning), "the index is damaged: %s; its blocks count as unindexed",
-			 scan->probe.hsi->damage);
+	snprintf(text->warning, sizeof(text->warning),
+			 "the index is damaged: %s; its blocks count as unindexed", scan->probe.hsi->damage);
 	return scan->warning;
 }

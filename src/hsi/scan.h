@@ -1,4 +1,5 @@
-/* Private to the room: a scan's state, shared by scan.c (slabs, rows), compute.c and the limit check. */
+/* Private to the room: a scan's state, shared by scan.c (slabs, rows), compute.c and the limit
+ * check. */
 #ifndef TB_HSI_SCAN_H
 #define TB_HSI_SCAN_H
 
@@ -38,7 +39,7 @@ struct TbScan
 
 	/* computing */
 	TbScanJob	job[TB_SCAN_JOBS + 1];	/* the last one is kept for the row that is wanted */
-	uint64_t	scheduled;		/* blocks of the slab looked at for jobs, in the order of the scan */
+	uint64_t scheduled; /* blocks of the slab looked at for jobs, in the order of the scan */
 	int		   *needed;			/* owned; arrays that are computed */
 	int			n_needed;
 	uint64_t	element_bytes;	/* of one element of each of them */
@@ -58,8 +59,8 @@ tb_scan_place(const TbScan *scan, uint64_t i)
 	return scan->descending ? scan->walk.n_blocks - 1 - i : i;
 }
 
-/* Decoded bytes of the needed arrays in blocks whose statistics are not known and that coordinates leave; counts
- * no further once over the limit. */
+/* Decoded bytes of the needed arrays in blocks whose statistics are not known and that coordinates
+ * leave; counts no further once over the limit. */
 extern uint64_t tb_scan_open_bytes(const TbProbe *probe, uint64_t element_bytes, uint64_t limit);
 extern TbStatus tb_scan_over_limit(const TbScan *scan, uint64_t bytes, TbError *err);
 

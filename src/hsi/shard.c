@@ -1,6 +1,7 @@
 /*
- * Bytes of the stored objects of an index: values to their type on disk and back, chunks (bytes, zstd, crc32c)
- * and shards with their index. source: Zarr v3 sharding_indexed 1.0, "binary shard format".
+ * Bytes of the stored objects of an index: values to their type on disk and back, chunks (bytes,
+ * zstd, crc32c) and shards with their index. source: Zarr v3 sharding_indexed 1.0, "binary shard
+ * format".
  */
 #include <math.h>
 #include <string.h>
@@ -126,7 +127,8 @@ gather(const Chunk *chunk, int axis, const TbValue *from, TbValue *to)
 
 /* Append one chunk's encoded bytes: little-endian elements, zstd, crc32c. */
 static TbStatus
-encode_chunk(const TbValue *value, size_t n, TbDtype dtype, uint8_t *packed, TbBuf *out, TbError *err)
+encode_chunk(const TbValue *value, size_t n, TbDtype dtype, uint8_t *packed, TbBuf *out,
+			 TbError *err)
 {
 	size_t		start = out->len;
 	uint32_t	crc;
@@ -184,7 +186,8 @@ encode_entry(const Encoder *encoder, size_t entry, TbBuf *out, TbError *err)
 	for (size_t i = 0; i < encoder->nodes; i++)
 		encoder->plain[i] = fill;
 	gather(&chunk, 0, encoder->value, encoder->plain);
-	status = encode_chunk(encoder->plain, encoder->nodes, encoder->dtype, encoder->packed, out, err);
+	status =
+		encode_chunk(encoder->plain, encoder->nodes, encoder->dtype, encoder->packed, out, err);
 	encoder->index[2 * entry] = start;
 	encoder->index[2 * entry + 1] = out->len - start;
 	return status;
@@ -206,8 +209,8 @@ encode_all(const Encoder *encoder, TbBuf *out, TbError *err)
 }
 
 TbStatus
-tb_hsi_encode(const TbGeometry *geo, int level, const TbBox *box, TbDtype dtype, const TbValue *value,
-			  TbBuf *out, TbError *err)
+tb_hsi_encode(const TbGeometry *geo, int level, const TbBox *box, TbDtype dtype,
+			  const TbValue *value, TbBuf *out, TbError *err)
 {
 	Encoder		encoder = {.geo = geo, .level = level, .box = box, .dtype = dtype, .value = value};
 	TbStatus	status;

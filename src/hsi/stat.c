@@ -1,6 +1,6 @@
 /*
- * Statistics of a block: what they are called, what they are made of, how they are merged and how mean and
- * standard deviation follow from a leaf. Collecting them from elements is collect.c.
+ * Statistics of a block: what they are called, what they are made of, how they are merged and how
+ * mean and standard deviation follow from a leaf. Collecting them from elements is collect.c.
  */
 #include "hsi/stat.h"
 
@@ -127,7 +127,8 @@ tb_leaf_std(const TbLeaf *leaf, double *std)
 {
 	if (leaf->valid == 0 || isnan(leaf->m2))
 		return false;
-	/* Equal extremes have equal bits in every class: all elements are the same, whatever rounding left. */
+	/* Equal extremes have equal bits in every class: all elements are the same, whatever rounding
+	 * left. */
 	*std = leaf->min.u64 == leaf->max.u64 ? 0 : sqrt(leaf->m2 / (double) leaf->valid);
 	return true;
 }

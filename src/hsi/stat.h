@@ -4,7 +4,8 @@
 
 #include "hsi/hsi.h"
 
-/* Which stored arrays a statistic's value comes from, and the class it has: one line a statistic. */
+/* Which stored arrays a statistic's value comes from, and the class it has: one line a statistic.
+ */
 typedef struct TbStatInfo
 {
 	const char *name;			/* suffix of the column */
@@ -30,6 +31,7 @@ tb_f64_cmp(double a, double b)
 extern int	tb_value_cmp(TbClass class_a, TbValue a, TbClass class_b, TbValue b);
 
 /* The value of one statistic of a leaf, false = NULL. class: of the value, set also where NULL. */
-extern bool tb_leaf_value(const TbLeaf *leaf, TbStat stat, TbClass minmax, TbClass *class, TbValue *value);
+extern bool tb_leaf_value(const TbLeaf *leaf, TbStat stat, TbClass minmax, TbClass *class,
+						  TbValue *value);
 
 #endif

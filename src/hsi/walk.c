@@ -1,11 +1,11 @@
 /*
- * Walking the index top down over one slab, level by level: candidates of a level are first judged by
- * coordinates alone, which costs no reading, then, chunk of the index by chunk, with the statistics in it; the
- * children of those that may match are the candidates of the level below. At level 0 a block becomes a hit, or
- * stays open where its statistics are needed and not known.
+ * Walking the index top down over one slab, level by level: candidates of a level are first judged
+ * by coordinates alone, which costs no reading, then, chunk of the index by chunk, with the
+ * statistics in it; the children of those that may match are the candidates of the level below. At
+ * level 0 a block becomes a hit, or stays open where its statistics are needed and not known.
  *
- * Going level by level, and not depth first, is what lets many chunks be on their way at once. Memory is
- * bounded by the slab's size.
+ * Going level by level, and not depth first, is what lets many chunks be on their way at once.
+ * Memory is bounded by the slab's size.
  */
 #include "hsi/walk.h"
 
@@ -160,7 +160,8 @@ make_room(TbWalk *walk, uint64_t n)
 		walk->open = tb_calloc(n / 64 + 1, sizeof(uint64_t));
 		walk->candidate = tb_calloc(n, sizeof(TbCandidate));
 		walk->next = tb_calloc(n, sizeof(TbCandidate));
-		if (walk->hit == NULL || walk->open == NULL || walk->candidate == NULL || walk->next == NULL)
+		if (walk->hit == NULL || walk->open == NULL || walk->candidate == NULL ||
+			walk->next == NULL)
 			return false;
 		walk->cap_blocks = n;
 	}

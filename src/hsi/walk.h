@@ -7,7 +7,8 @@
 #define TB_SLAB_BLOCKS ((uint64_t) 1 << 18)
 #define TB_WALK_AHEAD 8			/* bundles loaded ahead of the one that is judged */
 
-/* A node that may match: its chunk among those of the slab at this level, its place in a whole chunk. */
+/* A node that may match: its chunk among those of the slab at this level, its place in a whole
+ * chunk. */
 typedef struct TbCandidate
 {
 	uint32_t	chunk;
@@ -16,7 +17,8 @@ typedef struct TbCandidate
 
 typedef struct TbSlabLevel
 {
-	uint64_t	lo[TB_MAX_DIM]; /* nodes that hold blocks of the slab: first and last along each axis */
+	uint64_t
+		lo[TB_MAX_DIM]; /* nodes that hold blocks of the slab: first and last along each axis */
 	uint64_t	hi[TB_MAX_DIM];
 	uint64_t	chunk_lo[TB_MAX_DIM];
 	uint64_t	n_chunks[TB_MAX_DIM];

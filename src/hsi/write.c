@@ -1,4 +1,5 @@
-/* Writing the objects of an index: metadata documents, shards, heads. Each is seen whole or not at all. */
+/* Writing the objects of an index: metadata documents, shards, heads. Each is seen whole or not at
+ * all. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +20,8 @@ too_long(TbError *err)
 }
 
 TbStatus
-tb_object_key(char *key, const TbGeometry *geo, int level, const TbBox *box, const char *path, TbError *err)
+tb_object_key(char *key, const TbGeometry *geo, int level, const TbBox *box, const char *path,
+			  TbError *err)
 {
 	size_t		at = strlen(path);
 
@@ -99,15 +101,16 @@ tb_write_level_json(TbHsiWriter *writer, int level, TbError *err)
 				status = put_group(writer, path, "{}", err);
 				break;
 			}
-			if (!(level == 0 ? tb_stored_info((TbStored) s)->leaf : tb_stored_info((TbStored) s)->inner))
+			if (!(level == 0 ? tb_stored_info((TbStored) s)->leaf
+							 : tb_stored_info((TbStored) s)->inner))
 				continue;
 			text = tb_buf_new(0);
 			if (text == NULL)
 				return no_memory(err);
 			dtype = tb_stored_dtype((TbStored) s, head->array[i].stat);
-			status = put_json(writer, path, text,
-							  tb_hsi_array_json(&head->geo, level, dtype, tb_grid_info(writer->grid), text),
-							  err);
+			status = put_json(
+				writer, path, text,
+				tb_hsi_array_json(&head->geo, level, dtype, tb_grid_info(writer->grid), text), err);
 			tb_buf_unref(text);
 		}
 	return status;
@@ -133,13 +136,15 @@ tb_write_object(TbHsiWriter *writer, int level, int array, TbStored stored, cons
 		return no_memory(err);
 	status = tb_hsi_encode(&head->geo, level, box, dtype, value, object, err);
 	if (status == TB_OK)
-		status = tb_store_put(tb_source_store(writer->where), key, object->data, object->len, false, err);
+		status = tb_store_put(tb_source_store(writer->where), key, object->data, object->len, false,
+							  err);
 	tb_buf_unref(object);
 	return status;
 }
 
 /*
- * Heads are created, never replaced: of two builds that publish the same serial one loses and learns of it.
+ * Heads are created, never replaced: of two builds that publish the same serial one loses and
+ * learns of it.
  */
 TbStatus
 tb_write_head(TbHsiWriter *writer, TbError *err)
@@ -155,7 +160,8 @@ tb_write_head(TbHsiWriter *writer, TbError *err)
 	else if (!tb_head_key(key, writer->key, head->serial))
 		status = too_long(err);
 	else
-		status = tb_store_put(tb_source_store(writer->where), key, text->data, text->len, true, err);
+		status =
+			tb_store_put(tb_source_store(writer->where), key, text->data, text->len, true, err);
 	tb_buf_unref(text);
 	if (status == TB_OK)
 	{

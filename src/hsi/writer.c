@@ -1,9 +1,11 @@
 /*
- * Building an index: parts are written as they come, each followed by a head that covers it, so that a build
- * that dies leaves what it has published. A new writer reads the newest head: where it describes the same grid
- * and arrays the build goes on with its parts. Merging upwards at the end is finish.c.
+ * Building an index: parts are written as they come, each followed by a head that covers it, so
+ * that a build that dies leaves what it has published. A new writer reads the newest head: where it
+ * describes the same grid and arrays the build goes on with its parts. Merging upwards at the end
+ * is finish.c.
  *
- * Every build writes below a name of its own; nothing that a published head points at is written again.
+ * Every build writes below a name of its own; nothing that a published head points at is written
+ * again.
  */
 #include "hsi/writer.h"
 
@@ -122,7 +124,7 @@ same_arrays(TbHsiWriter *writer, const TbHead *head)
 static TbStatus
 set_root(TbHsiWriter *writer, TbError *err)
 {
-	int			n = snprintf(writer->root, sizeof(writer->root), "%s/%s", writer->key, writer->head->build);
+	int n = snprintf(writer->root, sizeof(writer->root), "%s/%s", writer->key, writer->head->build);
 
 	if (n < 0 || (size_t) n >= sizeof(writer->root))
 		return tb_fail(err, TB_E_LIMIT, "key of the index is too long");
@@ -145,8 +147,8 @@ start_new(TbHsiWriter *writer, uint64_t serial, TbError *err)
 }
 
 /*
- * What to do with the newest head: go on with it, carry its full parts into a new build where the grid has
- * grown, or start anew. A damaged head is no reason not to build.
+ * What to do with the newest head: go on with it, carry its full parts into a new build where the
+ * grid has grown, or start anew. A damaged head is no reason not to build.
  */
 static TbStatus
 take_head(TbHsiWriter *writer, TbError *err)
@@ -284,8 +286,8 @@ put_stored(TbHsiWriter *writer, const PartData *part, int i, TbStored stored, Tb
 
 	for (uint64_t b = 0; b < part->n; b++)
 	{
-		const TbBuilt *built = &part->built[(uint64_t) part->place[b] * (uint64_t) writer->n_arrays +
-											(uint64_t) i];
+		const TbBuilt *built =
+			&part->built[(uint64_t) part->place[b] * (uint64_t) writer->n_arrays + (uint64_t) i];
 
 		part->value[b] = tb_built_value(built, stored);
 		/* No valid element: NaN where the type has it, so that a plain reader sees a gap. */

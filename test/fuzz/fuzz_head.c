@@ -1,6 +1,7 @@
 /*
- * Heads of indexes. The checksum would stop every mutation at the door, so it is put right first. What parses
- * must print as it was read, and its geometry must hold together for every part and level.
+ * Heads of indexes. The checksum would stop every mutation at the door, so it is put right first.
+ * What parses must print as it was read, and its geometry must hold together for every part and
+ * level.
  */
 #include <stddef.h>
 #include <stdint.h>

@@ -75,13 +75,14 @@ put_metadata(Archive *archive)
 		time[i] = (int64_t) i * 6;
 	for (int i = 0; i < TEST_Y; i++)
 		lat[i] = i == 5 ? NAN : 90 - 5.5 * i;
-	put_coord(archive, "time", "int64", archive->steps, "\"units\":\"hours since 2000-01-01\"", time,
-			  archive->steps * sizeof(int64_t));
+	put_coord(archive, "time", "int64", archive->steps, "\"units\":\"hours since 2000-01-01\"",
+			  time, archive->steps * sizeof(int64_t));
 	put_coord(archive, "lat", "float64", TEST_Y, "", lat, sizeof(lat));
 	free(time);
 }
 
-/* One step's values: smooth in space and time, so that boxes differ, with gaps, NaN and extremes. */
+/* One step's values: smooth in space and time, so that boxes differ, with gaps, NaN and extremes.
+ */
 static void
 put_step(Archive *archive, uint64_t step)
 {
@@ -128,7 +129,8 @@ archive_reopen(Archive *archive)
 {
 	static const char *const arrays[TEST_ARRAYS] = {"t", "f", "k", "u"};
 	static const uint64_t cell[3] = {1, 2, 2};
-	TbGridSpec	spec = {.group = "", .n_arrays = TEST_ARRAYS, .array = arrays, .n_cell = 3, .cell = cell};
+	TbGridSpec spec = {
+		.group = "", .n_arrays = TEST_ARRAYS, .array = arrays, .n_cell = 3, .cell = cell};
 	TbError		error;
 	TbStatus	status;
 
@@ -194,8 +196,9 @@ archive_collect(Archive *archive)
 		assert_ok(tb_leaf_job_open(archive->grid, all, TEST_ARRAYS, b, &job, &error), error);
 		WAIT(archive->engine, status, tb_leaf_job_poll(job, &error));
 		assert_ok(status, error);
-		assert_ok(tb_leaf_job_result(job, archive->leaf + b * TEST_ARRAYS, &archive->version[b], &missing,
-									 &bytes, &error), error);
+		assert_ok(tb_leaf_job_result(job, archive->leaf + b * TEST_ARRAYS, &archive->version[b],
+									 &missing, &bytes, &error),
+				  error);
 		assert_false(missing);
 		tb_leaf_job_free(job);
 	}
@@ -255,7 +258,8 @@ archive_build(Archive *archive, TbHsiWriter *writer, uint64_t first, uint64_t en
 			assert_true(i == 0 || block > tb_hsi_writer_part_block(writer, part, i - 1));
 			for (int a = 0; a < TEST_ARRAYS; a++)
 			{
-				built[i * TEST_ARRAYS + (uint64_t) a].leaf = archive->leaf[block * TEST_ARRAYS + (uint64_t) a];
+				built[i * TEST_ARRAYS + (uint64_t) a].leaf =
+					archive->leaf[block * TEST_ARRAYS + (uint64_t) a];
 				built[i * TEST_ARRAYS + (uint64_t) a].version = archive->version[block];
 			}
 		}
@@ -296,8 +300,8 @@ near_constant(const Archive *archive, uint64_t *state, TbColumn column)
 			value.i64 = 4;
 			break;
 		case TB_COL_STAT:
-			if (!tb_leaf_value(&archive->leaf[block * TEST_ARRAYS + (uint64_t) column.index], column.stat,
-							   class_of(column.index), &class, &value))
+			if (!tb_leaf_value(&archive->leaf[block * TEST_ARRAYS + (uint64_t) column.index],
+							   column.stat, class_of(column.index), &class, &value))
 				value.u64 = 0;
 			break;
 		default:
@@ -396,9 +400,9 @@ row_lookup(void *arg, TbColumn column, TbRange *range)
 			range->lo.i64 = 4;
 			break;
 		case TB_COL_STAT:
-			range->all_null = range->some_null =
-				!tb_leaf_value(&row->archive->leaf[row->block * TEST_ARRAYS + (uint64_t) column.index],
-							   column.stat, class_of(column.index), &range->class, &range->lo);
+			range->all_null = range->some_null = !tb_leaf_value(
+				&row->archive->leaf[row->block * TEST_ARRAYS + (uint64_t) column.index],
+				column.stat, class_of(column.index), &range->class, &range->lo);
 			break;
 		default:
 			coord = &row->archive->info->coord[column.index];
@@ -464,7 +468,8 @@ TbBuf *
 object_read(Archive *archive, const char *key)
 {
 	bool		done = false;
-	TbRead		read = {.key = key, .kind = TB_RANGE_WHOLE, .length = 1 << 30, .done = noted, .arg = &done};
+	TbRead read = {
+		.key = key, .kind = TB_RANGE_WHOLE, .length = 1 << 30, .done = noted, .arg = &done};
 
 	tb_store_read(tb_source_store(archive->source), &read);
 	while (!done)

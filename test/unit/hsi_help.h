@@ -1,4 +1,5 @@
-/* What the tests of the index share: a small archive in memory, its grid, statistics of every block. */
+/* What the tests of the index share: a small archive in memory, its grid, statistics of every
+ * block. */
 #ifndef TB_TEST_HSI_HELP_H
 #define TB_TEST_HSI_HELP_H
 
@@ -36,7 +37,8 @@ extern void archive_collect(Archive *archive);
 extern TbHsi *archive_hsi(Archive *archive);
 extern TbHsiWriter *archive_writer(Archive *archive, uint64_t part_blocks, bool rebuild);
 /* Put parts [first, end) that are not there; finish: and complete it. */
-extern void archive_build(Archive *archive, TbHsiWriter *writer, uint64_t first, uint64_t end, bool finish);
+extern void archive_build(Archive *archive, TbHsiWriter *writer, uint64_t first, uint64_t end,
+						  bool finish);
 
 /* A random predicate whose constants are near what is there. */
 extern TbPred *archive_pred(const Archive *archive, uint64_t *state, int depth);

@@ -1,6 +1,7 @@
 /*
- * The index end to end over an archive in memory: indexed = unindexed = brute force, in order and in reverse;
- * parts, continuing, growth, changed packing; what is known of rows; limits and settings.
+ * The index end to end over an archive in memory: indexed = unindexed = brute force, in order and
+ * in reverse; parts, continuing, growth, changed packing; what is known of rows; limits and
+ * settings.
  */
 #include "hsi_help.h"
 
@@ -169,10 +170,12 @@ test_partial(void **state)
 	for (int round = 0; round < 60; round++)
 	{
 		TbPred	   *pred = archive_pred(&archive, &seed, 2);
-		TbScanSpec	spec = {
-			.grid = archive.grid, .hsi = round % 2 ? hsi : NULL, .pred = pred,
-			.unindexed = TB_UNINDEXED_COMPUTE, .compute_limit_bytes = 1 << 30, .descending = round % 3 == 2
-		};
+		TbScanSpec spec = {.grid = archive.grid,
+						   .hsi = round % 2 ? hsi : NULL,
+						   .pred = pred,
+						   .unindexed = TB_UNINDEXED_COMPUTE,
+						   .compute_limit_bytes = 1 << 30,
+						   .descending = round % 3 == 2};
 		Got			got;
 
 		run_scan(&archive, &spec, &got);
@@ -202,7 +205,8 @@ warm(double threshold)
 	TbColumn	column = {.kind = TB_COL_STAT, .index = 0, .stat = TB_STAT_MAX};
 	TbValue		value = {.f64 = threshold};
 
-	return tb_pred_compare(TB_GT, tb_expr_column(column), tb_expr_const(TB_CLASS_F64, value, value));
+	return tb_pred_compare(TB_GT, tb_expr_column(column),
+						   tb_expr_const(TB_CLASS_F64, value, value));
 }
 
 /* error, exclude, and the limit on computing; coordinates and bare rows need nothing. */
@@ -313,7 +317,8 @@ test_states(void **state)
 	archive_close(&archive);
 }
 
-/* More steps: old blocks stay indexed, full parts are carried into the next build, the rest is built. */
+/* More steps: old blocks stay indexed, full parts are carried into the next build, the rest is
+ * built. */
 static void
 test_growth(void **state)
 {

@@ -1,6 +1,6 @@
 /*
- * Damage never loses rows: every object of an index flipped, cut short or deleted in turn, lost writes, an
- * index of another grid; heads found by asking, deleted when old; allocations that fail.
+ * Damage never loses rows: every object of an index flipped, cut short or deleted in turn, lost
+ * writes, an index of another grid; heads found by asking, deleted when old; allocations that fail.
  */
 #include "hsi_help.h"
 
@@ -8,7 +8,8 @@
 
 #define STEPS 18				/* 4608 blocks: three levels */
 
-/* Rows of a computing scan with a freshly opened index; NULL error: it must work. Returns rows, or -1. */
+/* Rows of a computing scan with a freshly opened index; NULL error: it must work. Returns rows, or
+ * -1. */
 static int64_t
 scan_rows(Archive *archive, TbHsi *hsi, const TbPred *pred, bool *warned)
 {
@@ -49,7 +50,8 @@ column_above(int array, TbStat stat, double threshold)
 	TbColumn	column = {.kind = TB_COL_STAT, .index = array, .stat = stat};
 	TbValue		value = {.f64 = threshold};
 
-	return tb_pred_compare(TB_GT, tb_expr_column(column), tb_expr_const(TB_CLASS_F64, value, value));
+	return tb_pred_compare(TB_GT, tb_expr_column(column),
+						   tb_expr_const(TB_CLASS_F64, value, value));
 }
 
 /* What was done to an object is undone by putting the bytes back. */
@@ -168,7 +170,8 @@ test_head(void **state)
 		for (int bit = 0; bit < 8; bit++)
 		{
 			text->data[i] ^= (uint8_t) (1u << bit);
-			assert_int_equal(tb_head_parse(text->data, text->len, &head, &error), TB_E_INDEX_CORRUPT);
+			assert_int_equal(tb_head_parse(text->data, text->len, &head, &error),
+							 TB_E_INDEX_CORRUPT);
 			assert_null(head);
 			text->data[i] ^= (uint8_t) (1u << bit);
 		}
@@ -238,13 +241,15 @@ answer_head(HttpdConn *conn, const HttpdRequest *request, void *arg)
 	const Published *published = arg;
 	const char *at = strstr(request->path, "/k/head-");
 	uint64_t	serial = at != NULL ? strtoull(at + 8, NULL, 10) : 0;
-	HttpdObject object = {.path = request->path, .bytes = request->path, .len = strlen(request->path)};
+	HttpdObject object = {
+		.path = request->path, .bytes = request->path, .len = strlen(request->path)};
 	bool		there = serial > 0 && serial <= published->newest && published->kept[serial];
 
 	httpd_answer(conn, request, there ? &object : NULL);
 }
 
-/* After any number of publications a store that cannot list finds the newest head among those that are kept. */
+/* After any number of publications a store that cannot list finds the newest head among those that
+ * are kept. */
 static void
 test_probing(void **state)
 {
@@ -298,7 +303,8 @@ test_probing(void **state)
 
 /* ---- torture ---- */
 
-/* Build a part, open, scan, with the n-th allocation failing: a clean status, nothing leaked, no lost row. */
+/* Build a part, open, scan, with the n-th allocation failing: a clean status, nothing leaked, no
+ * lost row. */
 static bool
 tortured(Archive *archive, const TbPred *pred, uint64_t n)
 {

@@ -1,6 +1,7 @@
 /*
- * Predicates judged over nodes never contradict the rows of the node: random trees over random rows, with
- * NULLs, NaN, infinities, the ends of int64 and uint64, against a brute-force evaluation in SQL's logic.
+ * Predicates judged over nodes never contradict the rows of the node: random trees over random
+ * rows, with NULLs, NaN, infinities, the ends of int64 and uint64, against a brute-force evaluation
+ * in SQL's logic.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,10 +50,23 @@ typedef struct Node
 static TbValue
 random_value(TbClass class, bool tame)
 {
-	static const double f[] = {0, -0.0, 1, 1.5, -1, 3, 9007199254740992.0, 9007199254740993.0, 0x1p63,
-	-0x1p63, 0x1p64, 1e300, INFINITY, -INFINITY, NAN};
-	static const int64_t i[] = {0, 1, -1, 2, 3, 9007199254740992, 9007199254740993, INT64_MAX, INT64_MIN,
-	INT64_MAX - 1};
+	static const double f[] = {0,
+							   -0.0,
+							   1,
+							   1.5,
+							   -1,
+							   3,
+							   9007199254740992.0,
+							   9007199254740993.0,
+							   0x1p63,
+							   -0x1p63,
+							   0x1p64,
+							   1e300,
+							   INFINITY,
+							   -INFINITY,
+							   NAN};
+	static const int64_t i[] = {
+		0, 1, -1, 2, 3, 9007199254740992, 9007199254740993, INT64_MAX, INT64_MIN, INT64_MAX - 1};
 	static const uint64_t u[] = {0, 1, 2, 3, 9007199254740993u, UINT64_MAX, UINT64_MAX - 1,
 	(uint64_t) INT64_MAX + 1};
 	TbValue		v = {0};
@@ -119,7 +133,7 @@ lookup(void *arg, TbColumn column, TbRange *range)
 typedef struct Outcome
 {
 	bool		null;
-	bool		error;			/* the server would raise one: no row, nothing to hold the judge to */
+	bool error; /* the server would raise one: no row, nothing to hold the judge to */
 	TbClass		class;
 	TbValue		value;
 } Outcome;
@@ -247,7 +261,8 @@ random_expr(int depth)
 		case 5:
 			return rnd() % 4 == 0 ? tb_expr_null() : tb_expr_column(column);
 		default:
-			return tb_expr_arith((TbArith) (rnd() % 3), random_expr(depth - 1), random_expr(depth - 1));
+			return tb_expr_arith((TbArith) (rnd() % 3), random_expr(depth - 1),
+								 random_expr(depth - 1));
 	}
 }
 
@@ -330,7 +345,7 @@ verdict(TbRange range, TbCompare op, double constant)
 {
 	TbColumn	column = {.kind = TB_COL_STAT};
 	TbValue		v = {.f64 = constant};
-	TbPred	   *pred = tb_pred_compare(op, tb_expr_column(column), tb_expr_const(TB_CLASS_F64, v, v));
+	TbPred *pred = tb_pred_compare(op, tb_expr_column(column), tb_expr_const(TB_CLASS_F64, v, v));
 	int			set;
 
 	assert_non_null(pred);
@@ -368,7 +383,8 @@ test_verdicts(void **state)
 	assert_int_equal(verdict(r, TB_GT, 10), TB_TRUTH_ANY);
 }
 
-/* 2^53 + 1 equals 2^53 as float8 has it and is above it as numeric has it: neither may be ruled out. */
+/* 2^53 + 1 equals 2^53 as float8 has it and is above it as numeric has it: neither may be ruled
+ * out. */
 static void
 test_cross_class(void **state)
 {

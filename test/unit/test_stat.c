@@ -1,4 +1,5 @@
-/* Leaf statistics against a plain long double reference: every type, sentinels, NaN, infinities, merging. */
+/* Leaf statistics against a plain long double reference: every type, sentinels, NaN, infinities,
+ * merging. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
