@@ -115,6 +115,7 @@ write_shard(TbHsiWriter *writer, int level, const TbBox *box, const TbNodeStats 
 	int			array = writer->finish.array;
 	uint64_t	n = tb_box_nodes(head->ndim, box);
 	TbValue    *value = tb_calloc(n, sizeof(TbValue));
+	TbShardData data = {.level = level, .box = box, .value = value};
 	TbStatus	status = value == NULL ? no_memory(err) : TB_OK;
 
 	for (int s = 0; s < TB_N_STORED && status == TB_OK; s++)
@@ -134,7 +135,8 @@ write_shard(TbHsiWriter *writer, int level, const TbBox *box, const TbNodeStats 
 			value[i] = stored_value(&node[number], (TbStored) s, dtype);
 			next_index(head->ndim, box, index);
 		}
-		status = tb_write_object(writer, level, array, (TbStored) s, box, value, err);
+		data.dtype = dtype;
+		status = tb_write_object(writer, array, (TbStored) s, &data, err);
 	}
 	tb_free(value);
 	return status;

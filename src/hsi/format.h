@@ -158,9 +158,17 @@ extern TbStatus tb_hsi_group_json(const char *attributes, TbBuf *out) TB_MUST_CH
 extern TbStatus tb_hsi_array_json(const TbGeometry *geo, int level, TbDtype dtype,
 								  const TbGridInfo *info, TbBuf *out) TB_MUST_CHECK;
 
-/* Bytes of the stored object that covers box (one shard of the level, clipped). value: C order over
- * box. */
-extern TbStatus tb_hsi_encode(const TbGeometry *geo, int level, const TbBox *box, TbDtype dtype,
-							  const TbValue *value, TbBuf *out, TbError *err) TB_MUST_CHECK;
+/* One shard of a level: the nodes of a box, in C order. */
+typedef struct TbShardData
+{
+	int			level;
+	TbDtype		dtype;			/* on disk */
+	const TbBox *box;			/* one shard, clipped to the level */
+	const TbValue *value;
+} TbShardData;
+
+/* Bytes of the stored object. */
+extern TbStatus tb_hsi_encode(const TbGeometry *geo, const TbShardData *data, TbBuf *out,
+							  TbError *err) TB_MUST_CHECK;
 
 #endif

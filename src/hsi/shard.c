@@ -209,20 +209,20 @@ encode_all(const Encoder *encoder, TbBuf *out, TbError *err)
 }
 
 TbStatus
-tb_hsi_encode(const TbGeometry *geo, int level, const TbBox *box, TbDtype dtype,
-			  const TbValue *value, TbBuf *out, TbError *err)
+tb_hsi_encode(const TbGeometry *geo, const TbShardData *data, TbBuf *out, TbError *err)
 {
-	Encoder		encoder = {.geo = geo, .level = level, .box = box, .dtype = dtype, .value = value};
+	Encoder		encoder = {.geo = geo, .level = data->level, .box = data->box,
+						   .dtype = data->dtype, .value = data->value};
 	TbStatus	status;
 
 	encoder.nodes = encoder.n_entries = 1;
 	for (int a = 0; a < geo->ndim; a++)
 	{
-		encoder.nodes *= geo->chunk[level][a];
-		encoder.n_entries *= geo->shard[level][a] / geo->chunk[level][a];
+		encoder.nodes *= geo->chunk[data->level][a];
+		encoder.n_entries *= geo->shard[data->level][a] / geo->chunk[data->level][a];
 	}
 	encoder.plain = tb_calloc(encoder.nodes, sizeof(TbValue));
-	encoder.packed = tb_calloc(encoder.nodes, tb_dtype_size(dtype));
+	encoder.packed = tb_calloc(encoder.nodes, tb_dtype_size(data->dtype));
 	encoder.index = tb_calloc(encoder.n_entries, 16);
 	if (encoder.plain == NULL || encoder.packed == NULL || encoder.index == NULL)
 		status = tb_fail(err, TB_E_NOMEM, "out of memory");

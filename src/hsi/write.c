@@ -117,27 +117,27 @@ tb_write_level_json(TbHsiWriter *writer, int level, TbError *err)
 }
 
 TbStatus
-tb_write_object(TbHsiWriter *writer, int level, int array, TbStored stored, const TbBox *box,
-				const TbValue *value, TbError *err)
+tb_write_object(TbHsiWriter *writer, int array, TbStored stored, const TbShardData *data,
+				TbError *err)
 {
 	const TbHead *head = writer->head;
-	TbDtype		dtype = tb_stored_dtype(stored, head->array[array].stat);
+	const char *name = head->array[array].path;
 	char		key[TB_HSI_KEY_BYTES];
 	TbBuf	   *object;
 	TbStatus	status;
 
-	if (!tb_hsi_stored_path(key, writer->root, level, head->array[array].path, stored))
+	if (!tb_hsi_stored_path(key, writer->root, data->level, name, stored))
 		return too_long(err);
-	status = tb_object_key(key, &head->geo, level, box, key, err);
+	status = tb_object_key(key, &head->geo, data->level, data->box, key, err);
 	if (status != TB_OK)
 		return status;
 	object = tb_buf_new(0);
 	if (object == NULL)
 		return no_memory(err);
-	status = tb_hsi_encode(&head->geo, level, box, dtype, value, object, err);
+	status = tb_hsi_encode(&head->geo, data, object, err);
 	if (status == TB_OK)
-		status = tb_store_put(tb_source_store(writer->where), key, object->data, object->len, false,
-							  err);
+		status = tb_store_put(tb_source_store(writer->where), key, object->data, object->len,
+							  false, err);
 	tb_buf_unref(object);
 	return status;
 }

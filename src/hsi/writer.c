@@ -283,6 +283,7 @@ put_stored(TbHsiWriter *writer, const PartData *part, int i, TbStored stored, Tb
 {
 	TbDtype		dtype = tb_stored_dtype(stored, writer->head->array[writer->place[i]].stat);
 	bool		extreme = stored == TB_STORED_MIN || stored == TB_STORED_MAX;
+	TbShardData data = {.level = 0, .box = &part->box, .value = part->value};
 
 	for (uint64_t b = 0; b < part->n; b++)
 	{
@@ -294,7 +295,8 @@ put_stored(TbHsiWriter *writer, const PartData *part, int i, TbStored stored, Tb
 		if (extreme && built->leaf.valid == 0)
 			part->value[b] = tb_dtype_is_float(dtype) ? (TbValue) {.f64 = NAN} : (TbValue) {0};
 	}
-	return tb_write_object(writer, 0, writer->place[i], stored, &part->box, part->value, err);
+	data.dtype = dtype;
+	return tb_write_object(writer, writer->place[i], stored, &data, err);
 }
 
 static TbStatus

@@ -43,8 +43,8 @@ extern TbStatus tb_object_key(char *key, const TbGeometry *geo, int level, const
 /* Metadata of a level: its group, the arrays' groups, every stored array. */
 extern TbStatus tb_write_level_json(TbHsiWriter *writer, int level, TbError *err) TB_MUST_CHECK;
 /* One shard of one stored array. */
-extern TbStatus tb_write_object(TbHsiWriter *writer, int level, int array, TbStored stored,
-								const TbBox *box, const TbValue *value, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_write_object(TbHsiWriter *writer, int array, TbStored stored,
+								const TbShardData *data, TbError *err) TB_MUST_CHECK;
 /* The head, under the next serial. errors: CHANGED. */
 extern TbStatus tb_write_head(TbHsiWriter *writer, TbError *err) TB_MUST_CHECK;
 extern TbStatus tb_write_root(TbHsiWriter *writer, TbError *err) TB_MUST_CHECK;
