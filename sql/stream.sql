@@ -74,7 +74,30 @@ SELECT scalars ->> 'block' AS block, state FROM tensorbank.next_batch(:s) \gset
 SELECT :'block' AS done, st.blocks(0, 0, 0, 2, 3, 'ragged', :'state') AS rank_0, st.blocks(0, 0, 1, 2, 3, 'ragged', :'state') AS rank_1;
 SELECT tensorbank.close_stream(:s);
 
+-- the workers of a loader share the batches of their rank
+CREATE FUNCTION st.numbers(worker int, workers int) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+	s bigint;
+	total bigint;
+	b record;
+	result text := '';
+BEGIN
+	SELECT stream, batches INTO s, total FROM tensorbank.open_stream('st_all', shuffle => 'full', seed => 7, worker => worker, workers => workers);
+	LOOP
+		SELECT * INTO b FROM tensorbank.next_batch(s);
+		EXIT WHEN NOT FOUND;
+		result := result || b.batch || (b.scalars ->> 'block') || ' ';
+		PERFORM tensorbank.release(b.tensors);
+	END LOOP;
+	PERFORM tensorbank.close_stream(s);
+	RETURN total || ': ' || result;
+END $$;
+SELECT workers, worker, st.numbers(worker, workers) FROM (VALUES (1, 0), (3, 0), (3, 1), (3, 2)) w (workers, worker);
+
 -- arguments
+SELECT tensorbank.open_stream('st_all', worker => 2, workers => 2);
+SELECT tensorbank.open_stream('st_all', workers => 0);
 SELECT tensorbank.open_stream();
 SELECT tensorbank.open_stream('st_all', query => 'SELECT t FROM st.weather');
 SELECT tensorbank.open_stream('st_none');
