@@ -29,6 +29,15 @@ def open_up(path):
             os.chmod(os.path.join(root, name), 0o666)
 
 
+def alive(pid):
+    """Whether a process runs; what nobody has waited for does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def wait_for(check, seconds=10.0, every=0.05):
     """The first true result of check(), or its last one when the time is over."""
     end = time.monotonic() + seconds

@@ -12,7 +12,8 @@ import pytest
 
 import tensorbank
 import zarrs
-from cluster import open_up, wait_for
+from cluster import alive, open_up, wait_for
+from tensorbank import _wire
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -107,18 +108,25 @@ def test_client_dies_and_resumes(db, data):
 
 
 def test_session_is_terminated(db, data):
-    """pg_terminate_backend of the session behind a stream: its stream ends, the client opens it again from its state."""
+    """pg_terminate_backend of the session behind a stream: its stream ends, and goes on from its state when asked."""
     before = started(db)
     iterator = iter(dataset(db, prefetch=2))
-    seen = [[int(b) for b in next(iterator).block] for _ in range(3)]
+    seen, state = [], None
     with db.connect() as c:
+        seen.append([int(b) for b in next(iterator).block])
         (pid,) = c.execute("SELECT pid FROM tensorbank.streams").fetchone()
         c.execute("SELECT pg_terminate_backend(%s)", (pid,))
         assert wait_for(lambda: c.execute("SELECT count(*) FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchone() == (0,))
-    seen += [[int(b) for b in batch.block] for batch in iterator]
-    assert seen == data
+    with pytest.raises((_wire.StreamError, _wire.StreamLost)):
+        for batch in iterator:
+            seen.append([int(b) for b in batch.block])
+            state = batch.state
+    assert seen == data[: len(seen)]
     settle(db)
     assert rings(db) == 0
+    rest = dataset(db, state=state) if state else dataset(db)
+    assert seen[: len(seen) if state else 0] + [[int(b) for b in batch.block] for batch in rest] == data
+    settle(db)
     assert started(db) == before
 
 
@@ -188,7 +196,7 @@ def test_supervisor_is_asked_to_end(db, data):
     seen = [[int(b) for b in next(iterator).block]]
     db.server.kill(above, signal.SIGTERM)
     assert wait_for(lambda: db.server.supervisor() not in (None, above) and db.server.streamer() not in (None, child), 20)
-    assert not os.path.exists(f"/proc/{child}")
+    assert not alive(child)
     seen += [[int(b) for b in batch.block] for batch in iterator]
     assert seen == data
     assert started(db) == before
@@ -200,7 +208,7 @@ def test_supervisor_is_killed(db, data):
     child = db.server.streamer()
     state = next(iter(dataset(db))).state
     db.server.crash(db.server.supervisor())
-    assert wait_for(lambda: not os.path.exists(f"/proc/{child}"), 5), "the streamer outlived its supervisor"
+    assert wait_for(lambda: not alive(child), 5), "the streamer outlived its supervisor"
     assert wait_for(lambda: db.server.streamer() is not None, 20)
     assert [[int(b) for b in batch.block] for batch in dataset(db, state=state)] == data[1:]
     settle(db)
@@ -214,7 +222,7 @@ def test_backend_is_killed(db, data):
         child = db.server.streamer()
         db.server.crash(pid)
     assert wait_for(lambda: db.server.streamer() not in (None, child), 20)
-    assert not os.path.exists(f"/proc/{child}")
+    assert not alive(child)
     settle(db)
     assert rings(db) == 0
     assert [[int(b) for b in batch.block] for batch in dataset(db)] == data
@@ -229,9 +237,9 @@ def test_postmaster_is_killed(db):
     assert child and above
     db.server.kill(master)
     start = time.monotonic()
-    assert wait_for(lambda: not any(os.path.exists(f"/proc/{p}") for p in (child, above)), 5)
+    assert wait_for(lambda: not any(alive(p) for p in (child, above)), 5)
     assert time.monotonic() - start < 2.5
-    assert wait_for(lambda: not os.path.exists(f"/proc/{master}"), 5)
+    assert wait_for(lambda: not alive(master), 5)
     try:
         os.unlink(f"{db.server.folder}/data/postmaster.pid")
     except FileNotFoundError:
