@@ -227,22 +227,20 @@ def test_backend_is_killed(db, data):
     assert rings(db) == 0
     assert [[int(b) for b in batch.block] for batch in dataset(db)] == data
     # nothing of anonymous datasets or sockets is left over in the data directory but what is in use
-    left = [n for n in os.listdir(f"{db.server.folder}/data") if "tensorbank" in n]
-    assert set(left) <= {"tensorbank.control", "tensorbank.control.lock"}, left
+    left = {n for n in os.listdir(f"{db.server.folder}/data") if "tensorbank" in n}
+    assert left <= {"tensorbank.control", "tensorbank.control.lock", "tensorbank_tmp"}
+    assert not os.path.exists(f"{db.server.folder}/data/tensorbank_tmp") or not os.listdir(f"{db.server.folder}/data/tensorbank_tmp")
 
 
 def test_postmaster_is_killed(db):
-    """Every child and the streamer end with it. Last: the cluster is started again."""
+    """Every child and the streamer end with it. Last: this cluster is not started again."""
     child, above, master = db.server.streamer(), db.server.supervisor(), db.server.postmaster()
     assert child and above
     db.server.kill(master)
     start = time.monotonic()
     assert wait_for(lambda: not any(alive(p) for p in (child, above)), 5)
     assert time.monotonic() - start < 2.5
-    assert wait_for(lambda: not alive(master), 5)
     try:
         os.unlink(f"{db.server.folder}/data/postmaster.pid")
     except FileNotFoundError:
         pass
-    db.server.start()
-    assert running(db) == 0
