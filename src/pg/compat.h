@@ -39,9 +39,11 @@
 #if PG_VERSION_NUM < 160000
 #define tbpg_check_permissions(stmt) ((void) ExecCheckRTPerms((stmt)->rtable, true))
 #define tbpg_plan_user(scan, rte) ((rte)->checkAsUser)
+#define tbpg_has_permissions(rte) ((rte)->requiredPerms != 0)
 #else
 #define tbpg_check_permissions(stmt) ((void) ExecCheckPermissions((stmt)->rtable, (stmt)->permInfos, true))
 #define tbpg_plan_user(scan, rte) ((scan)->checkAsUser)
+#define tbpg_has_permissions(rte) ((rte)->perminfoindex != 0)
 #endif
 
 /* 16: permissions beside the range table. 18: which relations were not pruned. */

@@ -7,6 +7,7 @@
 #include "postgres.h"
 
 #include "access/stratnum.h"
+#include "catalog/pg_opfamily.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/pathnodes.h"
@@ -17,6 +18,7 @@
 #include "optimizer/plancat.h"
 #include "optimizer/planmain.h"
 #include "optimizer/restrictinfo.h"
+#include "parser/parsetree.h"
 #include "miscadmin.h"
 #include "utils/lsyscache.h"
 
@@ -33,18 +35,32 @@ typedef struct PlanRel
 	TbpgTable  *table;			/* pinned in the planner's context */
 } PlanRel;
 
+/* From the index, by the clauses that may prune: the others must not tell of rows that a view hides. */
 static double
-estimate_rows(const PlanRel *plan, RelOptInfo *rel, List *clauses)
+estimate_rows(const PlanRel *plan, RelOptInfo *rel)
 {
-	TbpgQual   *qual = tbpg_qual_prepare(extract_actual_clauses(clauses, false), plan->table, rel->relid, NULL);
-	TbPred	   *pred = tbpg_qual_bind(qual, NULL);
-	double		rows = tb_hsi_estimate(plan->table->grid, plan->table->hsi, pred);
+	List	   *clauses = NIL;
+	ListCell   *lc;
+	TbPred	   *pred;
+	double		rows;
 
+	foreach(lc, rel->baserestrictinfo)
+	{
+		RestrictInfo *info = lfirst_node(RestrictInfo, lc);
+
+		if (!info->pseudoconstant && restriction_is_securely_promotable(info, rel))
+			clauses = lappend(clauses, info->clause);
+	}
+	pred = tbpg_qual_bind(tbpg_qual_prepare(clauses, plan->table, rel->relid, NULL), NULL);
+	rows = tb_hsi_estimate(plan->table->grid, plan->table->hsi, pred);
 	tb_pred_free(pred);
 	return rows;
 }
 
-/* The executor checks rights, but planning already reaches for the store: nobody makes us do that without a right to read. */
+/*
+ * The executor checks rights, but planning already reaches for the store: nobody makes us do that without a
+ * right to read. (Of a partition the executor asks for none: the parent's count.)
+ */
 static void
 check_may_read(Oid relid, Oid user)
 {
@@ -60,40 +76,63 @@ tbpg_get_rel_size(PlannerInfo *root, RelOptInfo *rel, Oid relid)
 	Oid			user = OidIsValid(rel->userid) ? rel->userid : GetUserId();
 	double		rows;
 
-	check_may_read(relid, user);
+	if (tbpg_has_permissions(planner_rt_fetch(rel->relid, root)))
+		check_may_read(relid, user);
 	plan->table = tbpg_table(relid, user);
 	tbpg_table_pin(plan->table, CurrentMemoryContext);
 	rel->fdw_private = plan;
 	rel->tuples = (double) plan->table->info->n_blocks;
-	rows = estimate_rows(plan, rel, rel->baserestrictinfo);
+	rows = estimate_rows(plan, rel);
 	rel->rows = clamp_row_est(Min(rows, rel->tuples));
 	rel->reltarget->width = get_relation_data_width(relid, NULL);
 }
 
-/* Pathkeys of block order, if the query asks for it: descending tells which way. */
-static List *
-block_pathkeys(PlannerInfo *root, RelOptInfo *rel, const TbpgTable *table, bool *descending)
+/* Whether a key sorts by an expression of this relation alone; block: by its block column. */
+static bool
+is_key_of(const PathKey *key, const RelOptInfo *rel, const TbpgTable *table, bool block)
 {
-	PathKey    *key;
 	ListCell   *lc;
 
-	if (root->query_pathkeys == NIL)
-		return NIL;
-	key = linitial_node(PathKey, root->query_pathkeys);
+	if (key->pk_eclass->ec_has_volatile)
+		return false;
 	foreach(lc, key->pk_eclass->ec_members)
 	{
 		EquivalenceMember *member = lfirst(lc);
 		Var		   *var = (Var *) member->em_expr;
 
-		if (IsA(var, Var) && var->varno == (int) rel->relid && var->varattno > 0 &&
-			var->varattno <= table->natts && table->column[var->varattno - 1].role == TBPG_BLOCK)
-		{
-			*descending = tbpg_pathkey_descending(key);
-			/* block numbers are unique and never null: any further keys hold by themselves */
-			return root->query_pathkeys;
-		}
+		if (!bms_equal(member->em_relids, rel->relids))
+			continue;
+		if (!block || (IsA(var, Var) && var->varattno > 0 && var->varattno <= table->natts &&
+					   table->column[var->varattno - 1].role == TBPG_BLOCK))
+			return true;
 	}
-	return NIL;
+	return false;
+}
+
+/*
+ * Pathkeys of block order, if the query asks for it: descending tells which way. Block numbers are unique and
+ * never null, so whatever of the same row is sorted by next is sorted already; a key of another relation is
+ * not, since a join may repeat our rows.
+ */
+static List *
+block_pathkeys(PlannerInfo *root, RelOptInfo *rel, const TbpgTable *table, bool *descending)
+{
+	List	   *keys = NIL;
+	ListCell   *lc;
+
+	foreach(lc, root->query_pathkeys)
+	{
+		PathKey    *key = lfirst_node(PathKey, lc);
+
+		if (keys == NIL && key->pk_opfamily != INTEGER_BTREE_FAM_OID)
+			break;
+		if (!is_key_of(key, rel, table, keys == NIL))
+			break;
+		if (keys == NIL)
+			*descending = tbpg_pathkey_descending(key);
+		keys = lappend(keys, key);
+	}
+	return keys;
 }
 
 static void
