@@ -49,6 +49,7 @@ typedef struct TbpgScanState
 
 	/* summed over rescans, for EXPLAIN */
 	TbScanCounters total;
+	char	   *warning;		/* the first of a damaged index; NULL: none */
 	TbIoCounters io_before;
 	uint64		rescans;
 } TbpgScanState;
@@ -59,6 +60,7 @@ extern void tbpg_get_paths(PlannerInfo *root, RelOptInfo *rel, Oid relid);
 extern ForeignScan *tbpg_get_plan(PlannerInfo *root, RelOptInfo *rel, Oid relid, ForeignPath *path, List *tlist,
 								  List *clauses, Plan *outer);
 /* scan.c */
+extern List *tbpg_pushed_clauses(ForeignScan *plan);	/* those that may prune */
 extern void tbpg_begin_scan(ForeignScanState *node, int eflags);
 extern TupleTableSlot *tbpg_iterate_scan(ForeignScanState *node);
 extern void tbpg_rescan(ForeignScanState *node);

@@ -20,6 +20,7 @@
 #include "pg/fdw.h"
 #include "pg/query.h"
 #include "pg/table.h"
+#include "pg/tensor.h"
 
 /* The table for a caller who may SELECT from it. */
 static TbpgTable *
@@ -65,16 +66,6 @@ tensorbank_index_status(PG_FUNCTION_ARGS)
 }
 
 static Datum
-u64_array(const uint64_t *numbers, int n)
-{
-	Datum		elements[TB_MAX_DIM];
-
-	for (int i = 0; i < n; i++)
-		elements[i] = Int64GetDatum((int64) numbers[i]);
-	return PointerGetDatum(construct_array(elements, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
-}
-
-static Datum
 name_array(char *const *names, int n)
 {
 	Datum		elements[TB_MAX_DIM];
@@ -107,8 +98,8 @@ tensorbank_describe(PG_FUNCTION_ARGS)
 		values[0] = CStringGetTextDatum(get_attname(relid, (AttrNumber) (i + 1), false));
 		values[1] = CStringGetTextDatum(tb_dtype_name(meta->packing.decoded));
 		values[2] = name_array(meta->dim_name, meta->ndim);
-		values[3] = u64_array(meta->shape, meta->ndim);
-		values[4] = u64_array(meta->chunk, meta->ndim);
+		values[3] = PointerGetDatum(tbpg_extents_array(meta->ndim, meta->shape));
+		values[4] = PointerGetDatum(tbpg_extents_array(meta->ndim, meta->chunk));
 		values[5] = CStringGetTextDatum(tb_array_codecs(table->info->array[table->column[i].index]));
 		nulls[6] = !tb_json_get_string(meta->attributes, "units", &text);
 		if (!nulls[6])
@@ -200,7 +191,7 @@ walk_scan(Estimate *estimate, ForeignScan *plan, const RangeTblEntry *rte, EStat
 	tbpg_table_pin(table, context);
 	parent->state = estate;
 	parent->plan = &plan->scan.plan;
-	qual = tbpg_qual_prepare(plan->scan.plan.qual, table, plan->scan.scanrelid, parent);
+	qual = tbpg_qual_prepare(tbpg_pushed_clauses(plan), table, plan->scan.scanrelid, parent);
 	pred = tbpg_qual_bind(qual, CreateExprContext(estate));
 	(void) tbpg_own(context, pred, free_pred);
 	spec.grid = table->grid;

@@ -58,6 +58,17 @@ find_needs(TbpgScanState *state, ForeignScan *plan)
 	}
 }
 
+List *
+tbpg_pushed_clauses(ForeignScan *plan)
+{
+	List	   *clauses = NIL;
+	ListCell   *lc;
+
+	foreach(lc, (List *) list_nth(plan->fdw_private, TBPG_PRIVATE_PUSHED))
+		clauses = lappend(clauses, list_nth(plan->scan.plan.qual, lfirst_int(lc)));
+	return clauses;
+}
+
 void
 tbpg_begin_scan(ForeignScanState *node, int eflags)
 {
@@ -66,7 +77,6 @@ tbpg_begin_scan(ForeignScanState *node, int eflags)
 	MemoryContext context = AllocSetContextCreate(estate->es_query_cxt, "tensorbank scan", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 	TbpgScanState *state = palloc0(sizeof(TbpgScanState));
-	List	   *clauses = NIL;
 	ListCell   *lc;
 	Oid			user = tbpg_scan_user(node);
 
@@ -76,9 +86,7 @@ tbpg_begin_scan(ForeignScanState *node, int eflags)
 	state->user = OidIsValid(user) ? user : GetUserId();
 	state->table = tbpg_table(RelationGetRelid(node->ss.ss_currentRelation), state->user);
 	tbpg_table_pin(state->table, context);
-	foreach(lc, (List *) list_nth(plan->fdw_private, TBPG_PRIVATE_PUSHED))
-		clauses = lappend(clauses, list_nth(plan->scan.plan.qual, lfirst_int(lc)));
-	state->qual = tbpg_qual_prepare(clauses, state->table, plan->scan.scanrelid, &node->ss.ps);
+	state->qual = tbpg_qual_prepare(tbpg_pushed_clauses(plan), state->table, plan->scan.scanrelid, &node->ss.ps);
 	state->econtext = node->ss.ps.ps_ExprContext;
 	state->descending = intVal(list_nth(plan->fdw_private, TBPG_PRIVATE_DESCENDING)) != 0;
 	foreach(lc, (List *) list_nth(plan->fdw_private, TBPG_PRIVATE_READ))
@@ -142,11 +150,11 @@ tbpg_scan_totals(const TbpgScanState *state)
 	return total;
 }
 
+/* Once a query, however often it was rescanned, and also where a LIMIT ended it early. */
 static void
 warn_excluded(const TbpgScanState *state)
 {
-	TbScanCounters counters = tb_scan_counters(state->scan);
-	const char *warning = tb_scan_warning(state->scan);
+	TbScanCounters counters = tbpg_scan_totals(state);
 
 	if (counters.excluded > 0)
 		ereport(WARNING,
@@ -155,11 +163,11 @@ warn_excluded(const TbpgScanState *state)
 				 errdetail(UINT64_FORMAT " blocks of foreign table \"%s\".", (uint64) counters.excluded,
 						   get_rel_name(state->table->relid)),
 				 errhint("CALL tensorbank.build_index, or set tensorbank.unindexed to compute.")));
-	if (warning != NULL)
+	if (state->warning != NULL)
 		ereport(WARNING,
 				(errcode(ERRCODE_WARNING),
 				 errmsg("part of the index cannot be used"),
-				 errdetail("Foreign table \"%s\": %s.", get_rel_name(state->table->relid), warning),
+				 errdetail("Foreign table \"%s\": %s.", get_rel_name(state->table->relid), state->warning),
 				 errhint("Rebuild it with CALL tensorbank.build_index(..., rebuild => true).")));
 }
 
@@ -187,7 +195,6 @@ next_row(TbpgScanState *state, bool wait, bool *again, const TbBlockRow **row)
 	if (*row == NULL)
 	{
 		state->finished = true;
-		warn_excluded(state);
 		return false;
 	}
 	return true;
@@ -243,6 +250,23 @@ fill_queue(TbpgScanState *state, TupleDesc desc)
 	}
 }
 
+/* The statement that fetches a row from a cursor is not always the one that queued it: the refs are this one's. */
+static void
+restamp(const TbpgScanState *state, HeapTuple tuple, TupleDesc desc)
+{
+	for (int i = 0; i < state->table->natts; i++)
+	{
+		bool		isnull;
+		Datum		value;
+
+		if (!state->need_column[i] || state->table->column[i].role != TBPG_ARRAY)
+			continue;
+		value = heap_getattr(tuple, i + 1, desc, &isnull);
+		if (!isnull)
+			tbpg_ref_stamp((TbpgRef *) DatumGetPointer(value), state->user);
+	}
+}
+
 static TupleTableSlot *
 iterate_ahead(TbpgScanState *state, TupleTableSlot *slot)
 {
@@ -255,6 +279,7 @@ iterate_ahead(TbpgScanState *state, TupleTableSlot *slot)
 	state->queue_head = (state->queue_head + 1) % TBPG_AHEAD_ROWS;
 	state->queue_len--;
 	state->depth = Min(state->depth * 2, TBPG_AHEAD_ROWS);
+	restamp(state, tuple, slot->tts_tupleDescriptor);
 	ExecForceStoreHeapTuple(tuple, slot, true);
 	return slot;
 }
@@ -284,8 +309,11 @@ stop_scan(TbpgScanState *state)
 	if (state->scan != NULL)
 	{
 		TbScanCounters now = tb_scan_counters(state->scan);
+		const char *warning = tb_scan_warning(state->scan);
 
 		add_counters(&state->total, &now);
+		if (warning != NULL && state->warning == NULL)
+			state->warning = MemoryContextStrdup(state->context, warning);
 	}
 	/* rows that were queued will not be asked for any more */
 	if (state->queue_len > 0)
@@ -303,6 +331,8 @@ tbpg_rescan(ForeignScanState *node)
 {
 	TbpgScanState *state = node->fdw_state;
 
+	/* the row in the slot may be one of the queue's: it goes before its memory does */
+	ExecClearTuple(node->ss.ss_ScanTupleSlot);
 	stop_scan(state);
 	state->rescans++;
 }
@@ -315,7 +345,10 @@ tbpg_end_scan(ForeignScanState *node)
 	if (state == NULL)
 		return;
 	node->fdw_state = NULL;
+	ExecClearTuple(node->ss.ss_ScanTupleSlot);
+	stop_scan(state);
 	if (state->n_read > 0)
 		tbpg_ahead_forget(state);
+	warn_excluded(state);
 	MemoryContextDelete(state->context);
 }
