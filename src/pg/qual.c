@@ -128,6 +128,28 @@ arith_of(Oid function, TbArith *op)
 	}
 }
 
+/*
+ * Whether an expression needs a row of ours. While planning, columns of other relations count as values: a nested
+ * loop hands them over as parameters.
+ */
+static bool
+has_columns(Node *node, Context *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Var))
+		return context->parent != NULL || ((Var *) node)->varno == (int) context->varno;
+	return expression_tree_walker(node, has_columns, context);
+}
+
+/* A side without columns whose value stays the same during a scan. */
+static bool
+is_steady(Expr *expr, Context *context)
+{
+	return !has_columns((Node *) expr, context) && !contain_volatile_functions((Node *) expr) &&
+		!contain_subplans((Node *) expr);
+}
+
 static Side *parse_side(Expr *expr, Context *context);
 
 static Side *
@@ -175,7 +197,7 @@ parse_side(Expr *expr, Context *context)
 		TbColumn	column;
 
 		if (var->varno != (int) context->varno || var->varlevelsup != 0)
-			return context->parent == NULL ? parse_value(expr, context) : NULL;
+			return context->parent == NULL && tbpg_const_type(var->vartype) ? parse_value(expr, context) : NULL;
 		if (var->varattno <= 0 || var->varattno > context->table->natts ||
 			!engine_column(&context->table->column[var->varattno - 1], &column))
 			return NULL;
@@ -183,13 +205,8 @@ parse_side(Expr *expr, Context *context)
 		side->column = column;
 		return side;
 	}
-	if (!contain_var_clause((Node *) expr))
-	{
-		if (contain_volatile_functions((Node *) expr) || contain_subplans((Node *) expr) ||
-			!tbpg_const_type(exprType((Node *) expr)))
-			return NULL;
-		return parse_value(expr, context);
-	}
+	if (!has_columns((Node *) expr, context))
+		return is_steady(expr, context) && tbpg_const_type(exprType((Node *) expr)) ? parse_value(expr, context) : NULL;
 	if (IsA(expr, FuncExpr))
 	{
 		FuncExpr   *func = (FuncExpr *) expr;
@@ -265,9 +282,7 @@ parse_any(ScalarArrayOpExpr *op, Context *context)
 	clause->use_or = op->useOr;
 	clause->left = parse_side(linitial(op->args), context);
 	if (clause->left == NULL || clause->left->is_value ||
-		!tbpg_const_type(get_element_type(exprType((Node *) array))) ||
-		contain_var_clause((Node *) array) || contain_volatile_functions((Node *) array) ||
-		contain_subplans((Node *) array))
+		!tbpg_const_type(get_element_type(exprType((Node *) array))) || !is_steady(array, context))
 		return NULL;
 	clause->right = parse_value(array, context);
 	return clause;

@@ -68,6 +68,22 @@ const_time(TimestampTz time)
 	return const_i64(us, us);
 }
 
+/*
+ * A date or timestamp as an instant in the session's time zone. What lies beyond timestamptz's range compares as
+ * an infinity, as in the server's own comparisons: no error.
+ */
+static TbExpr *
+const_local_time(Oid type, Datum value)
+{
+	int			overflow = 0;
+	TimestampTz time = type == DATEOID ? date2timestamptz_opt_overflow(DatumGetDateADT(value), &overflow) :
+		timestamp2timestamptz_opt_overflow(DatumGetTimestamp(value), &overflow);
+
+	if (overflow != 0)
+		return const_f64(overflow < 0 ? -INFINITY : INFINITY, overflow < 0 ? -INFINITY : INFINITY);
+	return const_time(time);
+}
+
 /* floor and ceil where they fit 64 bits, else the neighbours of the nearest double. */
 static TbExpr *
 const_numeric(Numeric value)
@@ -120,9 +136,8 @@ tbpg_const_expr(Oid type, Datum value, bool isnull)
 		case NUMERICOID:
 			return const_numeric(DatumGetNumeric(value));
 		case DATEOID:
-			return const_time(date2timestamptz_opt_overflow(DatumGetDateADT(value), NULL));
 		case TIMESTAMPOID:
-			return const_time(DatumGetTimestampTz(DirectFunctionCall1(timestamp_timestamptz, value)));
+			return const_local_time(type, value);
 		case TIMESTAMPTZOID:
 			return const_time(DatumGetTimestampTz(value));
 		default:
