@@ -6,11 +6,11 @@
 
 #include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "commands/defrem.h"
 #include "executor/spi.h"
 #include "foreign/foreign.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
+#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -20,10 +20,12 @@
 #include "utils/memutils.h"
 #include "utils/portal.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "pg/build.h"
 #include "pg/compat.h"
+#include "pg/option.h"
 #include "pg/table.h"
 
 /* Advisory lock space of builds: "tbix". */
@@ -199,50 +201,67 @@ build_parts(Build *build)
 	}
 }
 
-/* Add the statistics columns that the table lacks. */
-static void
-add_columns(Build *build)
+static bool
+has_statistic(const TbpgTable *table, int array, TbStat stat)
 {
-	const TbpgTable *table = build->table;
-	StringInfoData sql;
-	int			added = 0;
-
-	initStringInfo(&sql);
-	appendStringInfo(&sql, "ALTER FOREIGN TABLE %s.%s",
-					 quote_identifier(get_namespace_name(get_rel_namespace(build->relid))),
-					 quote_identifier(get_rel_name(build->relid)));
 	for (int i = 0; i < table->natts; i++)
+		if (table->column[i].role == TBPG_STAT && table->column[i].index == array && table->column[i].stat == stat)
+			return true;
+	return false;
+}
+
+/* ADD COLUMN for each statistic that one array's column lacks. Names are as of now: it may have been renamed. */
+static void
+add_statistics(const Build *build, AttrNumber attno, StringInfo actions)
+{
+	int			index = build->table->column[attno - 1].index;
+	HeapTuple	tuple = SearchSysCacheAttNum(build->relid, attno);
+	const char *option;
+	char	   *array;
+
+	/* dropped since the build began */
+	if (!HeapTupleIsValid(tuple))
+		return;
+	array = pstrdup(NameStr(((Form_pg_attribute) GETSTRUCT(tuple))->attname));
+	ReleaseSysCache(tuple);
+	option = tbpg_option(GetForeignColumnOptions(build->relid, attno), "array");
+	for (int s = 0; s < TB_N_STATS; s++)
 	{
-		const TbpgColumn *column = &table->column[i];
-		bool		wanted = false;
+		char	   *name = psprintf("%s_%s", array, tb_stat_name((TbStat) s));
 
-		for (int a = 0; a < build->n_arrays; a++)
-			wanted |= column->role == TBPG_ARRAY && column->index == build->arrays[a];
-		for (int s = 0; wanted && s < TB_N_STATS; s++)
-		{
-			char	   *array = get_attname(build->relid, (AttrNumber) (i + 1), false);
-			char	   *name = psprintf("%s_%s", array, tb_stat_name((TbStat) s));
-			const char *option = NULL;
-			bool		there = false;
-			ListCell   *lc;
-
-			for (int k = 0; k < table->natts; k++)
-				there |= table->column[k].role == TBPG_STAT && table->column[k].index == column->index &&
-					table->column[k].stat == (TbStat) s;
-			if (there || strlen(name) >= NAMEDATALEN || get_attnum(build->relid, name) != InvalidAttrNumber)
-				continue;
-			foreach(lc, GetForeignColumnOptions(build->relid, (AttrNumber) (i + 1)))
-				if (strcmp(lfirst_node(DefElem, lc)->defname, "array") == 0)
-					option = defGetString(lfirst_node(DefElem, lc));
-			appendStringInfo(&sql, "%s ADD COLUMN %s %s OPTIONS (array %s, statistic %s)", added++ ? "," : "",
-							 quote_identifier(name),
-							 tbpg_type_of_stat(tb_array_meta(table->info->array[column->index]), (TbStat) s),
-							 quote_literal_cstr(option != NULL ? option : array),
-							 quote_literal_cstr(tb_stat_name((TbStat) s)));
-		}
+		if (has_statistic(build->table, index, (TbStat) s) || strlen(name) >= NAMEDATALEN ||
+			get_attnum(build->relid, name) != InvalidAttrNumber)
+			continue;
+		appendStringInfo(actions, "%s ADD COLUMN %s %s OPTIONS (array %s, statistic %s)", actions->len > 0 ? "," : "",
+						 quote_identifier(name),
+						 tbpg_type_of_stat(tb_array_meta(build->table->info->array[index]), (TbStat) s),
+						 quote_literal_cstr(option != NULL ? option : array),
+						 quote_literal_cstr(tb_stat_name((TbStat) s)));
 	}
-	if (added > 0 && SPI_execute(sql.data, false, 0) != SPI_OK_UTILITY)
-		elog(ERROR, "could not add the columns of statistics");
+}
+
+/* Add the statistics columns that the table lacks. The caller holds a lock that keeps the table. */
+static void
+add_columns(const Build *build)
+{
+	StringInfoData actions;
+
+	initStringInfo(&actions);
+	for (int i = 0; i < build->table->natts; i++)
+		for (int a = 0; a < build->n_arrays; a++)
+			if (build->table->column[i].role == TBPG_ARRAY && build->table->column[i].index == build->arrays[a])
+			{
+				add_statistics(build, (AttrNumber) (i + 1), &actions);
+				break;
+			}
+	if (actions.len > 0)
+	{
+		char	   *table = quote_qualified_identifier(get_namespace_name(get_rel_namespace(build->relid)),
+													   get_rel_name(build->relid));
+
+		if (SPI_execute(psprintf("ALTER FOREIGN TABLE %s%s", table, actions.data), false, 0) != SPI_OK_UTILITY)
+			elog(ERROR, "could not add the columns of statistics");
+	}
 	CacheInvalidateRelcacheByRelid(build->relid);
 	tbpg_forget_table(build->relid);
 }
@@ -259,6 +278,9 @@ run_build(Build *build, ArrayType *names, uint64 part_blocks, bool rebuild)
 	open_build(build, part_blocks, rebuild);
 	build_parts(build);
 	TBPG_AWAIT(tb_hsi_writer_finish(build->writer, &err), &err);
+	/* nor since the last part was committed; this one keeps the table until the end */
+	LockRelationOid(build->relid, AccessShareLock);
+	check_caller(build->relid);
 	add_columns(build);
 	PopActiveSnapshot();
 	ereport(NOTICE,

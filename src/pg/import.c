@@ -251,15 +251,22 @@ find_statistics(Import *import, const TbGridDraft *draft, TbGrid *grid, bool *st
 	TbSource   *where = tbpg_index_source(import->server->serverid, GetUserId(), false);
 	TbHsi	   *hsi;
 	TbError		err;
+	TbStatus	status;
 
 	for (int a = 0; a < draft->n_arrays; a++)
 		statistics[a] = import->statistics;
 	if (import->statistics || where == NULL)
 		return;
-	TBPG_CHECK(tb_hsi_open(where, grid, &hsi, &err), &err);
-	(void) tbpg_own(CurrentMemoryContext, hsi, free_hsi);
-	TBPG_AWAIT(tb_hsi_poll(hsi, &err), &err);
-	for (int a = 0; tb_hsi_exists(hsi) && a < draft->n_arrays; a++)
+	status = tb_hsi_open(where, grid, &hsi, &err);
+	if (status == TB_OK)
+	{
+		(void) tbpg_own(CurrentMemoryContext, hsi, free_hsi);
+		while ((status = tb_hsi_poll(hsi, &err)) == TB_AGAIN)
+			tbpg_wait();
+	}
+	if (status != TB_OK)
+		tbpg_warn(&err);
+	for (int a = 0; status == TB_OK && tb_hsi_exists(hsi) && a < draft->n_arrays; a++)
 		statistics[a] = tb_hsi_has_array(hsi, draft->array[a]->path);
 }
 
