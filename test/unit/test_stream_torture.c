@@ -69,7 +69,7 @@ run_stream(TbHub *hub, uint32_t *samples, TbError *err)
 	TbSourceSpec source = {.server = "s", .store.url = url};
 	TbStreamSpec spec = {.dataset_url = url, .dataset_key = key, .dataset_hash = place.hash,
 						 .sources = &source,
-	.n_sources = 1, .batch_size = 5, .prefetch = 2, .world_size = 1, .shuffle = TB_SHUFFLE_FULL,
+	.n_sources = 1, .batch_size = 5, .prefetch = 2, .world_size = 1, .workers = 1, .shuffle = TB_SHUFFLE_FULL,
 	.tail = TB_TAIL_RAGGED, .device = "host", .peer_uid = -1};
 	TbStream   *stream;
 	TbStatus	status;
