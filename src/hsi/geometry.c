@@ -105,7 +105,8 @@ choose_boxes(TbGeometry *geo, int level, uint64_t wanted)
 		uint64_t	now = nodes_in(geo->ndim, shard, shape);
 		uint64_t	fits = now == 0 ? 0 : wanted / now;	/* 0: a grid without blocks */
 
-		shard[a] = chunk[a] * n;
+		/* an axis without blocks has a place in the cutting all the same */
+		shard[a] = chunk[a] * (n > 0 ? n : 1);
 		if (nodes_in(geo->ndim, shard, shape) <= wanted &&
 			product(geo->ndim, shard) <= TB_HSI_PART_LIMIT)
 			continue;
