@@ -127,6 +127,20 @@ def sql_read(name, server):
         timed(work)
 
 
+def sql_bytea(name):
+    """The same number of bytes from PostgreSQL's own storage, uncompressed: what the transport and the client cost."""
+    with psycopg.connect("", autocommit=True) as connection:
+
+        def work():
+            size = 0
+            with connection.cursor(binary=True) as cursor:
+                for (value,) in cursor.stream("SELECT v FROM own_bytea"):
+                    size += len(value)
+            return size
+
+        timed(work)
+
+
 def torch_tensorbank(name):
     import torch
 
@@ -192,6 +206,9 @@ def set_up():
             for name in ("raw", "zstd", "shards"):
                 connection.execute(f"CREATE SCHEMA {server}_{name}")
                 connection.execute(f'IMPORT FOREIGN SCHEMA "{name}.zarr" FROM SERVER {server} INTO {server}_{name}')
+        connection.execute("CREATE TABLE own_bytea (v bytea)")
+        connection.execute("ALTER TABLE own_bytea ALTER v SET STORAGE EXTERNAL")
+        connection.execute("INSERT INTO own_bytea SELECT tensorbank.read(t)::bytea FROM disk_raw.raw")
         for name in ("zstd", "shards"):
             connection.execute(f"SELECT tensorbank.create_dataset('all_{name}', 'SELECT t FROM web_{name}.{name}')")
 
@@ -243,9 +260,11 @@ def main():
     if "prune" in WORKS:
         prune()
     if "sql" in WORKS:
-        for server, peer in (("web", "zarr_http"), ("disk", "zarr_local")):
-            rounds(f"sql: SELECT read(t) from {server}", {"zarr-python": python(peer, "zstd"),
-                                                          "tensorbank": python("sql_read", "zstd", server)})
+        for name in ("raw", "zstd"):
+            rounds(f"sql: {name} in band, SELECT read(t) through psycopg", {
+                "own bytea": python("sql_bytea", name), "tensorbank, disk": python("sql_read", name, "disk"),
+                "tensorbank, web": python("sql_read", name, "web"), "zarr-python, disk": python("zarr_local", name),
+                "zarr-python, web": python("zarr_http", name)})
     if "torch" in WORKS:
         rounds("torch: shuffled batches of 8", {"zarr DataLoader, 0 workers": python("torch_zarr", "zstd", 0),
                                                 "zarr DataLoader, 2 workers": python("torch_zarr", "zstd", 2),
