@@ -52,6 +52,7 @@ extern TbStatus tb_source_open_mem(TbEngine *engine, TbSource **source, TbError 
 extern void tb_source_unref(TbSource *source);
 extern TbSource *tb_source_ref(TbSource *source);
 extern TbStore *tb_source_store(TbSource *source);
+extern TbEngine *tb_source_engine(TbSource *source); /* borrowed */
 extern const char *tb_source_url(const TbSource *source);
 /* Forget cached metadata and shard indexes. */
 extern void tb_source_forget(TbSource *source);

@@ -61,6 +61,12 @@ tb_source_unref(TbSource *source)
 	tb_free(source);
 }
 
+TbEngine *
+tb_source_engine(TbSource *source)
+{
+	return source->engine;
+}
+
 TbStore *
 tb_source_store(TbSource *source)
 {

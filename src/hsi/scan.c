@@ -9,12 +9,14 @@
 #include "hsi/scan.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "hsi/pred.h"
 
 #define FIRST_SLAB 4096			/* blocks */
+#define BLOCKS_A_CALL ((uint64_t) 1 << 18)	/* without a row, before the host may look around */
 
 static TbStatus
 init_arrays(TbScan *scan, TbError *err)
@@ -69,11 +71,40 @@ tb_scan_open(const TbScanSpec *spec, TbScan **scan, TbError *err)
 	return TB_OK;
 }
 
+static TbLoop *
+loop_of(const TbScan *scan)
+{
+	return tb_engine_loop(tb_source_engine(tb_grid_source(scan->probe.grid)));
+}
+
+static void
+end_pause(TbTask *task)
+{
+	TbScan	   *scan = (TbScan *) ((char *) task - offsetof(TbScan, pause));
+
+	scan->pausing = false;
+}
+
+/* AGAIN, and the next pump has something to do: the host serves its interrupts in between. */
+static TbStatus
+begin_pause(TbScan *scan)
+{
+	if (!scan->pausing)
+	{
+		scan->pause.run = end_pause;
+		scan->pausing = true;
+		tb_loop_defer(loop_of(scan), &scan->pause);
+	}
+	return TB_AGAIN;
+}
+
 void
 tb_scan_free(TbScan *scan)
 {
 	if (scan == NULL)
 		return;
+	if (scan->pausing)
+		tb_loop_undefer(loop_of(scan), &scan->pause);
 	tb_scan_drop_jobs(scan);
 	for (int i = 0; i < TB_SCAN_ROW_BUNDLES; i++)
 		tb_bundle_clear(&scan->row_bundle[i], scan->probe.hsi);
@@ -404,6 +435,7 @@ TbStatus
 tb_scan_next(TbScan *scan, const TbBlockRow **row, TbError *err)
 {
 	TbStatus	status = scan->checked ? TB_OK : check_limit(scan, err);
+	uint64_t	passed = scan->done_blocks;
 
 	*row = NULL;
 	while (status == TB_OK && (scan->walking || scan->emitting ||
@@ -411,6 +443,8 @@ tb_scan_next(TbScan *scan, const TbBlockRow **row, TbError *err)
 	{
 		bool		found = false;
 
+		if (scan->done_blocks - passed >= BLOCKS_A_CALL)
+			return begin_pause(scan);
 		if (!scan->walking && !scan->emitting)
 			status = begin_slab(scan, err);
 		if (status == TB_OK && scan->walking)

@@ -23,6 +23,10 @@ struct TbScan
 	TbScanCounters counters;
 	char		warning[320];
 
+	/* a pause for the host after many blocks without a row */
+	TbTask		pause;
+	bool		pausing;
+
 	/* slabs */
 	bool		checked;		/* the limit on computing was looked at */
 	uint64_t	done_blocks;	/* in the order of the scan */
