@@ -219,6 +219,15 @@ SELECT * FROM by_name WHERE block = 3;
 ALTER FOREIGN TABLE by_name ALTER COLUMN elements OPTIONS (ADD block 'size');
 SELECT * FROM by_name WHERE block = 3;
 
+-- the place of the index is gone: slower, and said so; but nothing can be built there
+\set nowhere 'file://' :tb_data '/nowhere'
+ALTER SERVER scan_files OPTIONS (SET index_url :'nowhere');
+\set VERBOSITY terse
+SELECT block, t_max FROM weather WHERE t_max > 3070;
+\set VERBOSITY sqlstate
+CALL tensorbank.build_index('weather');
+\set VERBOSITY default
+
 DROP SCHEMA scans, coarse_cells CASCADE;
 DROP SERVER scan_files;
 DROP ROLE regress_tb_reader, regress_tb_stranger;

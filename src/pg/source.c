@@ -158,8 +158,9 @@ tbpg_place(Oid serverid, Oid user, bool index, TbpgPlace *place)
 	place->password = copy_or_null(tbpg_option(mapping, "password"));
 }
 
+/* NULL where it cannot be opened and need not be: then a warning says why. */
 static TbSource *
-open_source(Oid server, Oid user, bool index)
+open_source(Oid server, Oid user, bool index, bool needed)
 {
 	SourceEntry *entry;
 	TbpgPlace	place;
@@ -172,8 +173,12 @@ open_source(Oid server, Oid user, bool index)
 		TbSource   *source;
 		TbError		err;
 
-		TBPG_CHECK(tb_source_open(tbpg_engine(), &spec, &source, &err), &err);
-		entry->source = source;
+		if (tb_source_open(tbpg_engine(), &spec, &source, &err) == TB_OK)
+			entry->source = source;
+		else if (needed)
+			tbpg_raise(&err);
+		else
+			tbpg_warn(&err);
 	}
 	return entry->source;
 }
@@ -181,7 +186,7 @@ open_source(Oid server, Oid user, bool index)
 TbSource *
 tbpg_source(Oid server, Oid user)
 {
-	return open_source(server, user, false);
+	return open_source(server, user, false, true);
 }
 
 TbSource *
@@ -205,7 +210,8 @@ tbpg_index_source(Oid serverid, Oid user, bool write)
 	}
 	if (write)
 		check_owner(server, url, true);
-	source = open_source(serverid, user, index_url != NULL);
+	/* without its index a table is slower, not out of reach */
+	source = open_source(serverid, user, index_url != NULL, write || index_url == NULL);
 	if (write && !tb_store_can_write(tb_source_store(source)))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

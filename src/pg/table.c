@@ -388,6 +388,25 @@ open_table(Oid relid, Oid user)
 	return table;
 }
 
+/* Tables that changed or are gone leave the cache; whoever pinned one keeps it. */
+static void
+drop_stale(void)
+{
+	HASH_SEQ_STATUS scan;
+	TableEntry *entry;
+
+	hash_seq_init(&scan, tables);
+	while ((entry = hash_seq_search(&scan)) != NULL)
+		if (entry->stale)
+		{
+			TbpgTable  *table = entry->table;
+
+			/* removing the entry just returned is allowed during a sequential scan */
+			(void) hash_search(tables, &entry->key, HASH_REMOVE, NULL);
+			tbpg_table_unpin(table);
+		}
+}
+
 TbpgTable *
 tbpg_table(Oid relid, Oid user)
 {
@@ -413,6 +432,7 @@ tbpg_table(Oid relid, Oid user)
 		(void) tbpg_source(entry->table->server, user);
 		return entry->table;
 	}
+	drop_stale();
 	table = open_table(relid, user);
 	MemoryContextSetParent(table->context, CacheMemoryContext);
 	entry = hash_search(tables, &key, HASH_ENTER, &found);
