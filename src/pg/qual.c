@@ -43,6 +43,9 @@ typedef struct Side
 	Oid			type;
 	Const	   *constant;		/* NULL: evaluate state */
 	ExprState  *state;			/* NULL while planning: unknown */
+	bool		known;			/* of this bind */
+	bool		isnull;
+	Datum		value;
 	bool		from_int8;		/* the columns' side was cast from bigint to double precision */
 } Side;
 
@@ -380,20 +383,36 @@ tbpg_qual_useful(const TbpgQual *qual)
 
 /* ---- binding ---- */
 
-/* Value of a side without columns; false: not known (planning). */
-static bool
-side_value(const Side *side, ExprContext *econtext, Datum *value, bool *isnull)
+/*
+ * Values are evaluated before the first predicate is made: expressions may raise, and predicates are the engine's
+ * memory.
+ */
+static void
+eval_side(Side *side, ExprContext *econtext)
 {
+	if (side == NULL)
+		return;
+	eval_side(side->left, econtext);
+	eval_side(side->right, econtext);
+	side->known = side->constant != NULL || (side->state != NULL && econtext != NULL);
 	if (side->constant != NULL)
 	{
-		*value = side->constant->constvalue;
-		*isnull = side->constant->constisnull;
-		return true;
+		side->value = side->constant->constvalue;
+		side->isnull = side->constant->constisnull;
 	}
-	if (side->state == NULL || econtext == NULL)
-		return false;
-	*value = ExecEvalExprSwitchContext(side->state, econtext, isnull);
-	return true;
+	else if (side->known)
+		side->value = ExecEvalExprSwitchContext(side->state, econtext, &side->isnull);
+}
+
+static void
+eval_clause(Clause *clause, ExprContext *econtext)
+{
+	ListCell   *lc;
+
+	eval_side(clause->left, econtext);
+	eval_side(clause->right, econtext);
+	foreach(lc, clause->args)
+		eval_clause(lfirst(lc), econtext);
 }
 
 /* float8(bigint) is exact below 2^53; beyond, the cast rounds and the engine's exact comparison would not be PostgreSQL's. */
@@ -414,14 +433,11 @@ safe_for_int8(Oid type, Datum value, bool isnull)
 }
 
 static TbExpr *
-bind_side(const Side *side, const Side *other, ExprContext *econtext)
+bind_side(const Side *side, const Side *other)
 {
-	Datum		value;
-	bool		isnull;
-
 	if (side->arith)
-		return tb_expr_arith(side->op, bind_side(side->left, side->right, econtext),
-							 bind_side(side->right, side->left, econtext));
+		return tb_expr_arith(side->op, bind_side(side->left, side->right),
+							 bind_side(side->right, side->left));
 	if (!side->is_value)
 	{
 		/* two columns, one of them rounded by its cast */
@@ -429,17 +445,14 @@ bind_side(const Side *side, const Side *other, ExprContext *econtext)
 			return NULL;
 		return tb_expr_column(side->column);
 	}
-	if (!side_value(side, econtext, &value, &isnull) ||
-		(other != NULL && other->from_int8 && !safe_for_int8(side->type, value, isnull)))
+	if (!side->known || (other != NULL && other->from_int8 && !safe_for_int8(side->type, side->value, side->isnull)))
 		return NULL;
-	return tbpg_const_expr(side->type, value, isnull);
+	return tbpg_const_expr(side->type, side->value, side->isnull);
 }
 
 static TbPred *
-bind_any(const Clause *clause, ExprContext *econtext)
+bind_any(const Clause *clause)
 {
-	Datum		value;
-	bool		isnull;
 	ArrayType  *array;
 	Datum	   *elements;
 	bool	   *nulls;
@@ -449,11 +462,11 @@ bind_any(const Clause *clause, ExprContext *econtext)
 	char		align;
 	TbPred	   *pred = NULL;
 
-	if (!side_value(clause->right, econtext, &value, &isnull))
+	if (!clause->right->known)
 		return tb_pred_unknown();
-	if (isnull)
+	if (clause->right->isnull)
 		return tb_pred_const(false, true);
-	array = DatumGetArrayTypeP(value);
+	array = DatumGetArrayTypeP(clause->right->value);
 	get_typlenbyvalalign(ARR_ELEMTYPE(array), &len, &byval, &align);
 	deconstruct_array(array, ARR_ELEMTYPE(array), len, byval, align, &elements, &nulls, &n);
 	if (n == 0)
@@ -467,7 +480,7 @@ bind_any(const Clause *clause, ExprContext *econtext)
 			constant = tbpg_const_expr(ARR_ELEMTYPE(array), elements[i], nulls[i]);
 		one = constant == NULL ? tb_pred_unknown() :
 			tb_pred_compare(clause->compare, clause->left->from_int8 ? tb_expr_column(clause->left->column) :
-							bind_side(clause->left, NULL, econtext), constant);
+							bind_side(clause->left, NULL), constant);
 		if (one == NULL)
 			one = tb_pred_unknown();
 		pred = pred == NULL ? one : clause->use_or ? tb_pred_or(pred, one) : tb_pred_and(pred, one);
@@ -475,43 +488,40 @@ bind_any(const Clause *clause, ExprContext *econtext)
 	return pred;
 }
 
-static TbPred *bind_bool(const Clause *clause, ExprContext *econtext);
+static TbPred *bind_bool(const Clause *clause);
 
 /* Never NULL but for memory. */
 static TbPred *
-bind_clause(const Clause *clause, ExprContext *econtext)
+bind_clause(const Clause *clause)
 {
 	TbPred	   *pred = NULL;
-	Datum		value;
-	bool		isnull;
 
 	switch (clause->kind)
 	{
 		case CLAUSE_AND:
 		case CLAUSE_OR:
 		case CLAUSE_NOT:
-			pred = bind_bool(clause, econtext);
+			pred = bind_bool(clause);
 			break;
 		case CLAUSE_COMPARE:
-			pred = tb_pred_compare(clause->compare, bind_side(clause->left, clause->right, econtext),
-								   bind_side(clause->right, clause->left, econtext));
+			pred = tb_pred_compare(clause->compare, bind_side(clause->left, clause->right),
+								   bind_side(clause->right, clause->left));
 			break;
 		case CLAUSE_ANY:
-			pred = bind_any(clause, econtext);
+			pred = bind_any(clause);
 			break;
 		case CLAUSE_NULL_TEST:
 			if (clause->left->from_int8)
 				pred = tb_pred_is_null(tb_expr_column(clause->left->column), clause->negated);
 			else
-				pred = tb_pred_is_null(bind_side(clause->left, NULL, econtext), clause->negated);
+				pred = tb_pred_is_null(bind_side(clause->left, NULL), clause->negated);
 			break;
 		case CLAUSE_COLUMN_TRUE:
 			pred = tb_pred_compare(TB_EQ, tb_expr_column(clause->left->column),
 								   tbpg_const_expr(BOOLOID, BoolGetDatum(true), false));
 			break;
 		case CLAUSE_CONST:
-			if (side_value(clause->right, econtext, &value, &isnull))
-				pred = tb_pred_const(!isnull && DatumGetBool(value), isnull);
+			pred = tb_pred_const(!clause->right->isnull && DatumGetBool(clause->right->value), clause->right->isnull);
 			break;
 		case CLAUSE_UNKNOWN:
 			break;
@@ -520,16 +530,16 @@ bind_clause(const Clause *clause, ExprContext *econtext)
 }
 
 static TbPred *
-bind_bool(const Clause *clause, ExprContext *econtext)
+bind_bool(const Clause *clause)
 {
 	TbPred	   *pred = NULL;
 	ListCell   *lc;
 
 	if (clause->kind == CLAUSE_NOT)
-		return tb_pred_not(bind_clause(linitial(clause->args), econtext));
+		return tb_pred_not(bind_clause(linitial(clause->args)));
 	foreach(lc, clause->args)
 	{
-		TbPred	   *one = bind_clause(lfirst(lc), econtext);
+		TbPred	   *one = bind_clause(lfirst(lc));
 
 		pred = pred == NULL ? one : clause->kind == CLAUSE_OR ? tb_pred_or(pred, one) : tb_pred_and(pred, one);
 	}
@@ -543,7 +553,8 @@ tbpg_qual_bind(TbpgQual *qual, ExprContext *econtext)
 
 	if (qual->root == NULL)
 		return NULL;
-	pred = bind_clause(qual->root, econtext);
+	eval_clause(qual->root, econtext);
+	pred = bind_clause(qual->root);
 	if (pred == NULL)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
 	return pred;
