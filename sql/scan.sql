@@ -219,6 +219,14 @@ SELECT * FROM by_name WHERE block = 3;
 ALTER FOREIGN TABLE by_name ALTER COLUMN elements OPTIONS (ADD block 'size');
 SELECT * FROM by_name WHERE block = 3;
 
+-- file names may be any bytes, names in the catalog may not
+\! mkdir -p "$TB_DATA/bytes.zarr" && cp -r "$TB_DATA/odd.zarr/v" "$TB_DATA/odd.zarr/x" "$TB_DATA/bytes.zarr"
+\! cp -r "$TB_DATA/odd.zarr/v" "$TB_DATA/bytes.zarr/$(printf 'v\377')"
+\! echo '{"zarr_format":3,"node_type":"group","attributes":{}}' >"$TB_DATA/bytes.zarr/zarr.json"
+\! chmod -R a+rX "$TB_DATA/bytes.zarr"
+IMPORT FOREIGN SCHEMA "bytes.zarr" FROM SERVER scan_files INTO scans;
+SELECT "column" FROM tensorbank.columns WHERE relation = 'bytes'::regclass ORDER BY attnum;
+
 -- the place of the index is gone: slower, and said so; but nothing can be built there
 \set nowhere 'file://' :tb_data '/nowhere'
 ALTER SERVER scan_files OPTIONS (SET index_url :'nowhere');

@@ -78,8 +78,8 @@ tbpg_sqlstate(TbStatus status)
 }
 
 /* Text of the engine may hold bytes that a store sent: make it valid in the database's encoding. */
-static char *
-clean_text(const char *text)
+char *
+tbpg_clean_text(const char *text)
 {
 	size_t		len = strlen(text);
 	char	   *copy;
@@ -101,9 +101,9 @@ report(const TbError *err, int level)
 		CHECK_FOR_INTERRUPTS();
 	ereport(level,
 			(errcode(tbpg_sqlstate(err->code)),
-			 errmsg_internal("%s", err->message[0] ? clean_text(err->message) : tb_status_name(err->code)),
-			 err->detail[0] ? errdetail_internal("%s", clean_text(err->detail)) : 0,
-			 err->hint[0] ? errhint("%s", clean_text(err->hint)) : 0));
+			 errmsg_internal("%s", err->message[0] ? tbpg_clean_text(err->message) : tb_status_name(err->code)),
+			 err->detail[0] ? errdetail_internal("%s", tbpg_clean_text(err->detail)) : 0,
+			 err->hint[0] ? errhint("%s", tbpg_clean_text(err->hint)) : 0));
 }
 
 void

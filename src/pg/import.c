@@ -135,8 +135,31 @@ warn_node(Import *import, const TbNode *node)
 	import->warnings++;
 	ereport(WARNING,
 			(errcode(tbpg_sqlstate(node->status)),
-			 errmsg("array is left out: %s", node->error.message),
-			 errdetail("Array \"%s\": %s", node->path, node->error.detail[0] ? node->error.detail : tb_status_name(node->status))));
+			 errmsg("array is left out: %s", tbpg_clean_text(node->error.message)),
+			 errdetail("Array \"%s\": %s", tbpg_clean_text(node->path),
+					   node->error.detail[0] ? tbpg_clean_text(node->error.detail) : tb_status_name(node->status))));
+}
+
+/* Leave out what has no name in the database's encoding: file names may be any bytes, the catalog's may not. */
+static int
+keep_named(Import *import, const TbNode **list, int n)
+{
+	int			kept = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (pg_verify_mbstr(GetDatabaseEncoding(), list[i]->path, (int) strlen(list[i]->path), true))
+		{
+			list[kept++] = list[i];
+			continue;
+		}
+		import->warnings++;
+		ereport(WARNING,
+				(errcode(ERRCODE_CHARACTER_NOT_IN_REPERTOIRE),
+				 errmsg("array is left out: its name is not valid in the database's encoding"),
+				 errdetail("Array \"%s\".", tbpg_clean_text(list[i]->path))));
+	}
+	return kept;
 }
 
 /* One column; a name that is taken is refused: two columns for one thing would be a guess. */
@@ -296,9 +319,9 @@ add_table(Import *import, const TbGridDraft *draft, const TbGridInfo *info, cons
 }
 
 static void
-import_draft(Import *import, const TbGridDraft *draft)
+import_draft(Import *import, TbGridDraft *draft)
 {
-	char	   *name = identifier(draft->table);
+	char	   *name;
 	TbGrid	   *grid;
 	const TbGridInfo *info;
 	bool	   *statistics;
@@ -306,6 +329,11 @@ import_draft(Import *import, const TbGridDraft *draft)
 	int			first = 0;
 	int			part = 1;
 
+	draft->n_arrays = keep_named(import, draft->array, draft->n_arrays);
+	draft->n_aux = keep_named(import, draft->aux, draft->n_aux);
+	if (draft->n_arrays == 0)
+		return;
+	name = identifier(draft->table);
 	if (!IsImportableForeignTable(name, import->stmt))
 		return;
 	grid = open_draft(import, draft);

@@ -41,6 +41,7 @@ extern void tbpg_define_settings(void);
 extern void tbpg_raise(const TbError *err) pg_attribute_noreturn();
 extern void tbpg_warn(const TbError *err);	/* the same as a WARNING */
 extern int	tbpg_sqlstate(TbStatus status);
+extern char *tbpg_clean_text(const char *text);	/* a copy that is valid in the database's encoding */
 
 /* Raise unless OK. */
 #define TBPG_CHECK(call, err) \
