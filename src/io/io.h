@@ -24,7 +24,8 @@ typedef struct TbIoOptions
 	int			retries;				/* further attempts, -1: none, 0: default 5 */
 } TbIoOptions;
 
-extern TbStatus tb_io_new(TbLoop *loop, TbPool *pool, const TbIoOptions *options, TbIo **io, TbError *err) TB_MUST_CHECK;
+extern TbStatus tb_io_new(TbLoop *loop, TbPool *pool, const TbIoOptions *options, TbIo **io,
+						  TbError *err) TB_MUST_CHECK;
 extern void tb_io_free(TbIo *io);
 
 /* Monotonic counters. */
