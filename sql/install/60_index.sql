@@ -1,4 +1,4 @@
-/* The newest build of each table's index; rows go with their tables. */
+/* The newest build of each table's index; rows of dropped tables go with the next build. */
 CREATE TABLE tensorbank.index_build (
     relation oid PRIMARY KEY,
     pid integer NOT NULL,

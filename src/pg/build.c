@@ -25,6 +25,7 @@
 
 #include "pg/build.h"
 #include "pg/compat.h"
+#include "pg/dataset_catalog.h"
 #include "pg/option.h"
 #include "pg/table.h"
 
@@ -117,9 +118,6 @@ note_progress(const Build *build, uint64 done, uint64 parts)
 {
 	Oid			types[] = {OIDOID, INT4OID, INT8OID, INT8OID, INT8OID, INT8OID, TIMESTAMPTZOID};
 	Datum		values[7];
-	Oid			user;
-	int			sec_context;
-	int			rc;
 
 	values[0] = ObjectIdGetDatum(build->relid);
 	values[1] = Int32GetDatum(MyProcPid);
@@ -128,19 +126,23 @@ note_progress(const Build *build, uint64 done, uint64 parts)
 	values[4] = Int64GetDatum((int64) build->blocks);
 	values[5] = Int64GetDatum((int64) build->bytes);
 	values[6] = TimestampTzGetDatum(build->started);
-	GetUserIdAndSecContext(&user, &sec_context);
-	SetUserIdAndSecContext(tbpg_extension_owner(), sec_context | SECURITY_LOCAL_USERID_CHANGE);
-	rc = SPI_execute_with_args("INSERT INTO tensorbank.index_build AS b"
-							   " (relation, pid, parts, parts_done, blocks_read, bytes_read, started, updated)"
-							   " VALUES ($1, $2, $3, $4, $5, $6, $7, pg_catalog.clock_timestamp())"
-							   " ON CONFLICT (relation) DO UPDATE SET pid = excluded.pid, parts = excluded.parts,"
-							   " parts_done = excluded.parts_done, blocks_read = excluded.blocks_read,"
-							   " bytes_read = excluded.bytes_read, started = excluded.started,"
-							   " updated = excluded.updated",
-							   7, types, values, NULL, false, 0);
-	SetUserIdAndSecContext(user, sec_context);
-	if (rc != SPI_OK_INSERT)
-		elog(ERROR, "could not note the progress of the index: %s", SPI_result_code_string(rc));
+	(void) tbpg_catalog_run("INSERT INTO tensorbank.index_build AS b"
+							" (relation, pid, parts, parts_done, blocks_read, bytes_read, started, updated)"
+							" VALUES ($1, $2, $3, $4, $5, $6, $7, pg_catalog.clock_timestamp())"
+							" ON CONFLICT (relation) DO UPDATE SET pid = excluded.pid, parts = excluded.parts,"
+							" parts_done = excluded.parts_done, blocks_read = excluded.blocks_read,"
+							" bytes_read = excluded.bytes_read, started = excluded.started,"
+							" updated = excluded.updated",
+							7, types, values, NULL, false);
+}
+
+/* OIDs come back: what was noted of tables that are gone must not be taken for another's. */
+static void
+forget_dropped(void)
+{
+	(void) tbpg_catalog_run("DELETE FROM tensorbank.index_build b WHERE NOT EXISTS"
+							" (SELECT FROM pg_catalog.pg_class c WHERE c.oid OPERATOR(pg_catalog.=) b.relation)",
+							0, NULL, NULL, NULL, false);
 }
 
 static void
@@ -186,6 +188,7 @@ build_parts(Build *build)
 		ereport(NOTICE,
 				(errmsg("going on with the index of \"%s\"", get_rel_name(build->relid)),
 				 errdetail(UINT64_FORMAT " of " UINT64_FORMAT " parts are there already.", done, parts)));
+	forget_dropped();
 	note_progress(build, done, parts);
 	commit_part();
 	for (uint64 p = 0; p < parts; p++)

@@ -5,6 +5,7 @@
 #ifndef TBPG_DATASET_H
 #define TBPG_DATASET_H
 
+#include "pg/query.h"
 #include "pg/tbpg.h"
 
 #include "lib/stringinfo.h"
@@ -38,20 +39,6 @@ typedef struct TbpgDatasetInfo
 	List	   *rights;			/* of TbpgRight */
 	List	   *stores;			/* of TbpgStore, distinct */
 } TbpgDatasetInfo;
-
-/* ---- freeze_query.c: from text to a query that may be run ---- */
-typedef struct TbpgQuery
-{
-	const char *text;
-	bool		ordered;		/* has a top-level ORDER BY */
-	int			n_params;
-	Oid		   *param_type;
-	Datum	   *param;
-	char	   *param_null;		/* 'n': NULL, ' ': not; as SPI wants them */
-	List	   *relations;		/* OIDs that it names */
-} TbpgQuery;
-/* params: NULL or text[]. errors: 42601 not one statement, 25006 writes, 22023 parameters, and the parser's. */
-extern void tbpg_query_check(const char *text, ArrayType *params, TbpgQuery *query);
 
 /* ---- freeze.c ---- */
 /* What the frozen query gave; file is owned by the current memory context. */

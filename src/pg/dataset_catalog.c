@@ -26,23 +26,6 @@
 
 /* ---- running a fixed statement as the catalog's owner ---- */
 
-static Oid
-catalog_owner(void)
-{
-	Oid			relid = get_relname_relid("dataset", get_namespace_oid("tensorbank", false));
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
-	Oid			owner;
-
-	if (!HeapTupleIsValid(tuple))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("the catalog of datasets does not exist"),
-				 errhint("Run CREATE EXTENSION tensorbank.")));
-	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
-	ReleaseSysCache(tuple);
-	return owner;
-}
-
 uint64
 tbpg_catalog_run(const char *statement, int n, const Oid *types, const Datum *values, const char *nulls, bool read_only)
 {
@@ -52,12 +35,12 @@ tbpg_catalog_run(const char *statement, int n, const Oid *types, const Datum *va
 
 	GetUserIdAndSecContext(&user, &context);
 	/* an error puts this back with the (sub)transaction */
-	SetUserIdAndSecContext(catalog_owner(), context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_NOFORCE_RLS);
+	SetUserIdAndSecContext(tbpg_extension_owner(), context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_NOFORCE_RLS);
 	result = SPI_execute_with_args(statement, n, (Oid *) types, (Datum *) values, nulls, read_only, 0);
 	SetUserIdAndSecContext(user, context);
 	if (result < 0)
 		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("the catalog of datasets cannot be used"),
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("the extension's own tables cannot be used"),
 				 errdetail("%s.", SPI_result_code_string(result))));
 	return SPI_processed;
 }
