@@ -249,6 +249,6 @@ class Store:
                 except OverflowError:
                     std = math.inf
             else:
+                # as IEEE has it: NaN where both infinities are
                 mean, std = float(np.mean(good.astype("f8"))), None
-                mean = None if math.isnan(mean) else mean
         return [low, high, mean, std] + counts
