@@ -48,6 +48,25 @@ forget_sources(Datum arg, int cacheid, uint32 hashvalue)
 		entry->stale = true;
 }
 
+/* Servers that are gone take their sources along: connections, open directories, what was cached of them. */
+static void
+drop_sources_of_dropped(void)
+{
+	HASH_SEQ_STATUS scan;
+	SourceEntry *entry;
+
+	hash_seq_init(&scan, sources);
+	while ((entry = hash_seq_search(&scan)) != NULL)
+		if (entry->stale && !SearchSysCacheExists1(FOREIGNSERVEROID, ObjectIdGetDatum(entry->key.server)))
+		{
+			TbSource   *source = entry->source;
+
+			/* removing the entry just returned is allowed during a sequential scan */
+			(void) hash_search(sources, &entry->key, HASH_REMOVE, NULL);
+			tb_source_unref(source);
+		}
+}
+
 static SourceEntry *
 source_entry(Oid server, Oid user, bool index)
 {
@@ -67,6 +86,9 @@ source_entry(Oid server, Oid user, bool index)
 	key.server = server;
 	key.user = user;
 	key.index = index;
+	entry = hash_search(sources, &key, HASH_FIND, NULL);
+	if (entry == NULL)
+		drop_sources_of_dropped();
 	entry = hash_search(sources, &key, HASH_ENTER, &found);
 	if (!found)
 	{
