@@ -75,7 +75,7 @@ $(BUILD)/tensorbank--$(TB_VERSION).sql: $(sort $(wildcard sql/install/[0-9]*.sql
 # ---- the engine and the streamer ---------------------------------------------------------------------------
 $(OUT)/libtb.a: $(ENGINE_OBJ)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	@$(AR) rcs $@ $^
 
 # Written out, so that the rule does not depend on PGXS's variables.
 $(ENGINE_OBJ) $(STREAMER_OBJ): $(OUT)/%.o: src/%.c
@@ -122,7 +122,8 @@ fuzz-regress: $(FUZZ_BIN)
 	@test/fuzz/run.sh $(OUT)
 
 # ---- for people ---------------------------------------------------------------------------------------------
-.PHONY: deps demo test lint bench format
+
+.PHONY: deps demo test lint bench
 deps:
 	@test/deps.sh
 demo:
@@ -136,7 +137,5 @@ lint:
 bench:
 	@test/deps.sh bench
 	@test/bench/run.sh
-format:
-	clang-format -i $(shell git ls-files 'src/*.[ch]' 'test/*.[ch]')
 
 -include $(ENGINE_OBJ:.o=.d) $(STREAMER_OBJ:.o=.d) $(PG_SRC:src/%.c=$(OUT)/%.d)

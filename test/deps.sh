@@ -10,7 +10,7 @@ BUILD="gcc make pkg-config postgresql-server-dev-15 libcurl4-openssl-dev libzstd
        libjson-c-dev libssl-dev"
 RUN="postgresql-15 python3 python3-venv python3-pip python3-numpy python3-torch nginx-light ca-certificates"
 DEMO="ferret-datasets python3-matplotlib python3-netcdf4"
-TEST="libcmocka-dev clang clang-format libclang-rt-14-dev procps"
+TEST="libcmocka-dev clang procps"
 
 packages=$BUILD
 case $what in

@@ -36,7 +36,8 @@ part() {
 }
 
 build_all() {
-	make -j"$jobs" all WERROR=-Werror && echo "1 passed, 0 failed"
+	make -j"$jobs" all WERROR=-Werror && echo "1 passed, 0 failed" &&
+		make -j"$jobs" BUILD=build/clang CC=clang WERROR=-Werror engine streamer && echo "1 passed, 0 failed"
 }
 unit() { make -j"$jobs" unit-bins && make --no-print-directory unit; }
 sanitize() { make -j"$jobs" FLAVOUR="$1" unit-bins && make --no-print-directory FLAVOUR="$1" unit; }
