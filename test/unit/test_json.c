@@ -428,6 +428,18 @@ test_size_limits(void **state)
 	assert_int_equal(tb_json_parse(text, len - 1, &doc, &err), TB_E_LIMIT);
 	assert_string_equal(err.message, "JSON document holds too many values");
 
+	/* numbers: two million pass, four million would take a third of a gigabyte */
+	for (size_t n = 2000000; n <= 4000000; n += 2000000)
+	{
+		for (size_t i = 0; i < n; i++)
+			memcpy(text + 2 * i, "0,", 2);
+		text[0] = '[';
+		text[1] = ' ';
+		memcpy(text + 2 * n, "0]", 2);
+		assert_int_equal(tb_json_parse(text, 2 * n + 2, &doc, &err), n == 2000000 ? TB_OK : TB_E_LIMIT);
+		tb_json_free(doc);
+	}
+
 	/* a long string is no trouble, nor is a long number */
 	memset(text, 'a', len);
 	text[0] = text[len - 2] = '"';
