@@ -302,6 +302,19 @@ def test_cancel_while_connecting(db):
         s.close()
 
 
+def test_cancel_while_a_name_is_resolved(db):
+    """Wherever names lead here: an error at once, or a wait that ends within a second of the limit."""
+    with db.connect() as c:
+        c.execute("CREATE SERVER IF NOT EXISTS lookup FOREIGN DATA WRAPPER tensorbank OPTIONS (url 'http://a-name-to-look-up.invalid/x')")
+        c.execute("SET statement_timeout = '500ms'; SET tensorbank.retries = 20")
+        start = time.monotonic()
+        with pytest.raises(psycopg.Error) as caught:
+            c.execute('IMPORT FOREIGN SCHEMA "y" FROM SERVER lookup INTO public')
+        assert caught.value.sqlstate in ("57014", "HV00N")
+        assert time.monotonic() - start < 1.5
+        assert c.execute("SELECT 1").fetchone() == (1,)
+
+
 def test_slow_server_is_lost(db, faulty):
     faulty.rule(r"/t/c/1/1/1$", "hang")
     with fresh(db, "SET tensorbank.retries = 1; SET tensorbank.first_byte_timeout = '300ms'") as c:
