@@ -27,8 +27,28 @@ predicate_text(const TbpgScanState *state)
 	return copy;
 }
 
+/* Decoded bytes that read() above the scan would make of the rows expected. */
+static double
+estimated_bytes(const TbpgScanState *state, double rows)
+{
+	const TbGridInfo *info = state->table->info;
+	double		elements = 1;
+	double		bytes = 0;
+
+	for (int d = 0; d < info->ndim; d++)
+		elements *= (double) Min(info->cell[d], info->shape[d]);
+	for (int i = 0; i < state->n_read; i++)
+	{
+		const TbpgColumn *column = &state->table->column[state->read_attr[i] - 1];
+
+		if (column->role == TBPG_ARRAY)
+			bytes += (double) tb_dtype_size(tb_array_meta(info->array[column->index])->packing.decoded);
+	}
+	return rows * elements * bytes;
+}
+
 static void
-explain_static(const TbpgScanState *state, ExplainState *es)
+explain_static(const TbpgScanState *state, double rows, ExplainState *es)
 {
 	char	   *text = tbpg_qual_useful(state->qual) ? predicate_text(state) : NULL;
 	TbHsiInfo	info = {0};
@@ -39,6 +59,8 @@ explain_static(const TbpgScanState *state, ExplainState *es)
 	if (state->table->hsi != NULL)
 		info = tb_hsi_info(state->table->hsi);
 	ExplainPropertyInteger("Index Levels", NULL, info.levels, es);
+	if (es->costs && state->n_read > 0)
+		ExplainPropertyFloat("Estimated Bytes", NULL, estimated_bytes(state, rows), 0, es);
 	if (state->table->hsi != NULL && info.n_covered < info.n_blocks)
 		ExplainPropertyInteger("Unindexed Blocks", NULL, (int64) (info.n_blocks - info.n_covered), es);
 }
@@ -75,7 +97,7 @@ tbpg_explain_scan(ForeignScanState *node, ExplainState *es)
 {
 	TbpgScanState *state = node->fdw_state;
 
-	explain_static(state, es);
+	explain_static(state, node->ss.ps.plan->plan_rows, es);
 	if (es->analyze)
 		explain_counters(state, es);
 }

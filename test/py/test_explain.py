@@ -40,6 +40,14 @@ def test_static(conn):
     assert "Pruned by Coordinates" not in scan
 
 
+def test_estimated_bytes(conn):
+    scan = scan_of(conn, "SELECT tensorbank.read(t) FROM explained WHERE t_max > 200", analyze=False)
+    size, = conn.execute("SELECT max(block_size) FROM explained").fetchone()
+    assert scan["Estimated Bytes"] == scan["Plan Rows"] * size * 4
+    # nothing is read where read() is not called
+    assert "Estimated Bytes" not in scan_of(conn, "SELECT t FROM explained WHERE t_max > 200", analyze=False)
+
+
 def test_numbers_add_up(conn):
     scan = scan_of(conn, "SELECT * FROM explained WHERE t_max > 200 AND lat_min >= 0")
     (rows,) = conn.execute("SELECT count(*) FROM explained WHERE t_max > 200 AND lat_min >= 0").fetchone()
