@@ -163,3 +163,12 @@ def fails(connection, state, sql, *params):
 
 def unique(prefix):
     return f"{prefix}_{uuid.uuid4().hex[:8]}"
+
+
+#: lines that tests want told at the end of the run, whatever passed
+SUMMARY = []
+
+
+def pytest_terminal_summary(terminalreporter):
+    for line in SUMMARY:
+        terminalreporter.write_line(line)

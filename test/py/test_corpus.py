@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 import cluster
+import conftest
 import tensorbank
 from conftest import make_database
 
@@ -64,7 +65,6 @@ def corpus(server, folder):
         for name, index in (("corpus", "corpus-none"), ("indexed", "corpus-index")):
             c.execute(f"CREATE SERVER {name} FOREIGN DATA WRAPPER tensorbank OPTIONS (url 'file://{target}', index_url 'file://{folder}/{index}')")
     yield database
-    print(f"\ncorpus: right {COUNT['right']}, refused {COUNT['refused']}, wrong {COUNT['wrong']}")
     with database.server.connect() as c:
         c.execute('DROP DATABASE "corpus" WITH (FORCE)')
 
@@ -318,6 +318,6 @@ def check_indexed(connection, schema, option, imported, truth):
 def test_count(corpus):
     for name, why in sorted(REFUSED.items()):
         print(f"    refused {name}: {why}")
-    print(f"corpus: right {COUNT['right']}, refused {COUNT['refused']}, wrong {COUNT['wrong']}")
+    conftest.SUMMARY.append(f"corpus: right {COUNT['right']}, refused {COUNT['refused']}, wrong {COUNT['wrong']}")
     assert not WRONG, "\n".join(WRONG)
     assert COUNT["right"] > 250

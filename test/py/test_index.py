@@ -73,12 +73,29 @@ def test_status_and_columns(conn, stores):
     assert conn.execute(f"SELECT block, t_min, p_std FROM {name} ORDER BY 1").fetchall() == rows
 
 
+def write_shard(path, values, n):
+    """A shard of n x n chunks without compression, its index at the end: zarr-python takes minutes for so many chunks."""
+    import os
+
+    import google_crc32c
+    across = values.shape[0] // n
+    chunks = values.reshape(across, n, across, n).transpose(0, 2, 1, 3).tobytes()
+    size = n * n * values.itemsize
+    index = np.stack([np.arange(across * across, dtype="<u8") * size, np.full(across * across, size, dtype="<u8")], axis=1).tobytes()
+    os.makedirs(os.path.dirname(path))
+    with open(path, "wb") as file:
+        file.write(chunks + index + google_crc32c.value(index).to_bytes(4, "little"))
+
+
 def test_three_levels_on_a_large_grid(conn, stores):
     """A million elements in 65,536 blocks: at least three levels, and a selective scan looks at few nodes."""
     name = unique("large")
     root = zarrs.group(f"{stores}/{name}.zarr")
     values = np.add.outer(np.arange(1024) * 10.0, np.arange(1024) % 7).astype("f4")
-    zarrs.put(root, "v", values, (4, 4), ["y", "x"], shards=(1024, 1024), fill=-1)
+    array = root.create_array("v", shape=values.shape, dtype="f4", chunks=(4, 4), shards=(1024, 1024), compressors=None, fill_value=-1,
+                              dimension_names=["y", "x"])
+    write_shard(f"{stores}/{name}.zarr/v/c/0/0", values, 4)
+    assert (array[5:9, 1000:1024] == values[5:9, 1000:1024]).all()
     open_up(f"{stores}/{name}.zarr")
     conn.execute(f'IMPORT FOREIGN SCHEMA "{name}.zarr" FROM SERVER disk INTO public')
     conn.execute(f"CALL tensorbank.build_index('{name}')")
@@ -115,12 +132,12 @@ def test_not_in_a_transaction(conn, stores):
 def test_cancel_and_go_on(db, conn, stores, faulty):
     """A build that is cancelled keeps what it published; the next one adds the rest."""
     name = unique("cancelled")
-    zarrs.wind(f"{stores}/{name}.zarr", time=4, lat=48, lon=48, shards=(2, 48, 48))
+    zarrs.wind(f"{stores}/{name}.zarr", time=4, lat=48, lon=48, shards=(4, 24, 48))
     open_up(f"{stores}/{name}.zarr")
     conn.execute(f"CREATE SERVER {name} FOREIGN DATA WRAPPER tensorbank OPTIONS (url '{faulty.url}', index_url 'file://{stores}')")
     conn.execute(f'IMPORT FOREIGN SCHEMA "{name}.zarr" FROM SERVER {name} INTO public')
-    # the second half of the array hangs
-    faulty.rule(rf"/{name}\.zarr/t/c/1/", "hang")
+    # the southern half of the array hangs
+    faulty.rule(rf"/{name}\.zarr/t/c/0/1/", "hang")
     timer = threading.Timer(3.0, conn.cancel)
     timer.start()
     start = time.monotonic()
@@ -139,7 +156,8 @@ def test_cancel_and_go_on(db, conn, stores, faulty):
 
 
 def grow(stores, name, extra, value):
-    root = zarr.open_group(f"{stores}/{name}.zarr", mode="r+")
+    # consolidated metadata would still tell the old shape
+    root = zarr.open_group(f"{stores}/{name}.zarr", mode="r+", use_consolidated=False)
     steps = root["time"].shape[0]
     for array in ("t", "p"):
         old = root[array].shape
@@ -281,7 +299,7 @@ def test_many_failed_statements_leak_no_connections(db, stores, faulty):
         for _ in range(5):
             fail()
         before = descriptors()
-        for _ in range(60):
+        for _ in range(20):
             fail()
         assert descriptors() <= before + 4
 

@@ -13,6 +13,7 @@ import numpy as np
 import psycopg
 import pytest
 
+import conftest
 import oracle_data
 import oracle_predicates
 from cluster import open_up
@@ -43,7 +44,7 @@ def servers(db, stores, index_folder):
 @pytest.fixture(scope="module", autouse=True)
 def total():
     yield
-    print(f"\noracle: {TOTAL['pairs']} pairs")
+    conftest.SUMMARY.append(f"oracle: {TOTAL['pairs']} pairs")
 
 
 def columns_of(connection, table):
