@@ -36,6 +36,8 @@ typedef struct TbEngineOptions
 extern TbStatus tb_engine_new(const TbEngineOptions *options, TbEngine **engine,
 							  TbError *err) TB_MUST_CHECK;
 extern void tb_engine_free(TbEngine *engine);	/* sources must be closed before */
+/* Another age for what is cached from now on and what is cached already; ms is positive. */
+extern void tb_engine_set_max_age(TbEngine *engine, int ms);
 extern int	tb_engine_fd(const TbEngine *engine);
 extern void tb_engine_pump(TbEngine *engine);	/* never blocks */
 /* Pump once, waiting at most so long: streamer and tests. */

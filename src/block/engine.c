@@ -26,11 +26,18 @@ open_parts(TbEngine *engine, const TbEngineOptions *options, TbError *err)
 	return status;
 }
 
+void
+tb_engine_set_max_age(TbEngine *engine, int ms)
+{
+	engine->max_age_ns = (int64_t) ms * 1000000;
+	engine->chunk_max_age_ns = engine->max_age_ns;
+}
+
 TbStatus
 tb_engine_new(const TbEngineOptions *options, TbEngine **out, TbError *err)
 {
 	TbEngine   *engine = tb_calloc(1, sizeof(*engine));
-	int64_t age_ms =
+	int			age_ms =
 		options->metadata_max_age_ms > 0 ? options->metadata_max_age_ms : DEFAULT_MAX_AGE_MS;
 	TbStatus	status;
 
@@ -38,9 +45,9 @@ tb_engine_new(const TbEngineOptions *options, TbEngine **out, TbError *err)
 		return tb_fail(err, TB_E_NOMEM, "out of memory");
 	pthread_mutex_init(&engine->mu, NULL);
 	pthread_cond_init(&engine->decoded, NULL);
-	engine->max_age_ns = age_ms * 1000000;
-	engine->chunk_max_age_ns = options->chunk_max_age_ms > 0
-		? (int64_t) options->chunk_max_age_ms * 1000000 : engine->max_age_ns;
+	tb_engine_set_max_age(engine, age_ms);
+	if (options->chunk_max_age_ms > 0)
+		engine->chunk_max_age_ns = (int64_t) options->chunk_max_age_ms * 1000000;
 	tb_lru_init(&engine->docs, DOC_CACHE, tb_load_destroy);
 	tb_lru_init(&engine->indexes,
 				options->index_cache_bytes > 0 ? options->index_cache_bytes : DEFAULT_INDEX_CACHE,

@@ -375,6 +375,8 @@ tbpg_import_schema(ImportForeignSchemaStmt *stmt, Oid server)
 
 	read_options(&import);
 	import.source = tbpg_source(server, GetUserId());
+	/* columns outlive the cache: they are made from the store as it is, not as it was a minute ago */
+	tb_source_forget(import.source);
 	TBPG_CHECK(tb_group_open(import.source, import.path, &group, &err), &err);
 	(void) tbpg_own(CurrentMemoryContext, group, free_group);
 	TBPG_AWAIT(tb_group_poll(group, &err), &err);

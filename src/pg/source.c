@@ -185,9 +185,11 @@ static TbSource *
 open_source(Oid server, Oid user, bool index, bool needed)
 {
 	SourceEntry *entry;
+	TbEngine   *engine;
 	TbpgPlace	place;
 
 	tbpg_place(server, user, index, &place);
+	engine = tbpg_engine();
 	entry = source_entry(server, user, index);
 	if (entry->source == NULL)
 	{
@@ -195,7 +197,7 @@ open_source(Oid server, Oid user, bool index, bool needed)
 		TbSource   *source;
 		TbError		err;
 
-		if (tb_source_open(tbpg_engine(), &spec, &source, &err) == TB_OK)
+		if (tb_source_open(engine, &spec, &source, &err) == TB_OK)
 			entry->source = source;
 		else if (needed)
 			tbpg_raise(&err);

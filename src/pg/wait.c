@@ -45,7 +45,11 @@ tbpg_engine(void)
 	TbError		err;
 
 	if (process_engine != NULL)
+	{
+		/* unlike the others this setting counts from the moment it is set */
+		tb_engine_set_max_age(process_engine, Max(tbpg_settings.metadata_max_age_ms, 1));
 		return process_engine;
+	}
 	Assert(IsUnderPostmaster);
 	engine_options(&options);
 	TBPG_CHECK(tb_engine_new(&options, &engine, &err), &err);

@@ -181,6 +181,37 @@ def test_dropped_servers_leave_no_descriptors(db, conn, stores, wind):
     assert descriptors() < before + 20
 
 
+def write_line(path, dimension, length):
+    """A group with one array of one dimension, whose chunks were never written."""
+    array = {"zarr_format": 3, "node_type": "array", "shape": [length], "data_type": "float32",
+             "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
+             "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+             "fill_value": 0, "dimension_names": [dimension], "attributes": {}}
+    shutil.rmtree(path, ignore_errors=True)
+    os.makedirs(os.path.join(path, "a"))
+    for place, document in ((path, {"zarr_format": 3, "node_type": "group", "attributes": {}}), (os.path.join(path, "a"), array)):
+        with open(os.path.join(place, "zarr.json"), "w") as file:
+            json.dump(document, file)
+    open_up(path)
+
+
+def test_rewritten_store(conn, stores):
+    """A store written anew and imported again in one session; a shorter age of metadata counts at once."""
+    name = unique("anew")
+    path = os.path.join(stores, f"{name}.zarr")
+    counted = f"SELECT count(*) FROM {table_of(name)}"
+    write_line(path, "x", 4)
+    assert import_store(conn, name) is None
+    assert conn.execute(counted).fetchone() == (2,)
+    write_line(path, "y", 10)
+    assert import_store(conn, name) is None
+    assert conn.execute(counted).fetchone() == (5,)
+    assert conn.execute(f"SELECT dims, shape FROM tensorbank.describe('{table_of(name)}')").fetchone() == (["y"], [10])
+    write_line(path, "y", 20)
+    conn.execute("SET tensorbank.metadata_max_age = 0")
+    assert conn.execute(counted).fetchone() == (10,)
+
+
 def test_array_without_blocks(conn, stores):
     """A dimension of length 0: no row, no division by zero."""
     name = unique("empty")
