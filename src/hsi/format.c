@@ -93,8 +93,15 @@ join_dims(const TbGridInfo *info, char *text, size_t room)
 	text[at] = '\0';
 }
 
+/* An index that lies with its data moves with them; one that lies elsewhere is of one source alone. */
+const char *
+tb_hsi_of(const TbSource *where, const TbSource *data)
+{
+	return strcmp(tb_source_url(where), tb_source_url(data)) == 0 ? NULL : tb_source_url(data);
+}
+
 TbStatus
-tb_hsi_key(const TbGridInfo *info, char *key, size_t key_bytes, TbError *err)
+tb_hsi_key(const TbGridInfo *info, const char *of, char *key, size_t key_bytes, TbError *err)
 {
 	uint64_t	hash = TB_HSI_FORMAT;
 	const char *group = info->group != NULL ? info->group : "";
@@ -111,6 +118,8 @@ tb_hsi_key(const TbGridInfo *info, char *key, size_t key_bytes, TbError *err)
 		hash = tb_hash64(&info->cell[a], sizeof(info->cell[a]), hash);
 		hash = tb_hash64(&order, sizeof(order), hash);
 	}
+	if (of != NULL)
+		hash = tb_hash64(of, strlen(of), hash);
 	join_dims(info, dims, sizeof(dims));
 	n = snprintf(key, key_bytes, ".tensorbank/hsi/%s%s%s-%016" PRIx64, group,
 				 group[0] != '\0' ? "/" : "", dims, hash);

@@ -126,9 +126,11 @@ extern TbStatus tb_pred_print(const TbPred *pred, const TbGridInfo *info, TbBuf 
 typedef struct TbHsi TbHsi;
 
 /* Key of a grid's index below the index root: ".tensorbank/hsi/<group>/<dims>-<hash>", the hash
- * over dims, shape beyond the append dimension, cell. */
-extern TbStatus tb_hsi_key(const TbGridInfo *info, char *key, size_t key_bytes,
+ * over dims, shape beyond the append dimension, cell, and `of`: NULL where the index lies with its
+ * data, else the url of the data's source, so that several may share one root. */
+extern TbStatus tb_hsi_key(const TbGridInfo *info, const char *of, char *key, size_t key_bytes,
 						   TbError *err) TB_MUST_CHECK;
+extern const char *tb_hsi_of(const TbSource *where, const TbSource *data);
 
 /* Open the newest published index of a grid. poll OK with tb_hsi_exists() false: there is none.
  * Loads the head only. errors: INDEX_CORRUPT. refs: counted. */

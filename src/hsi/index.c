@@ -21,7 +21,7 @@ tb_hsi_open(TbSource *where, TbGrid *grid, TbHsi **hsi, TbError *err)
 	made->where = tb_source_ref(where);
 	made->grid = tb_grid_ref(grid);
 	made->status = TB_AGAIN;
-	status = tb_hsi_key(info, made->key, sizeof(made->key), err);
+	status = tb_hsi_key(info, tb_hsi_of(where, tb_grid_source(grid)), made->key, sizeof(made->key), err);
 	if (status == TB_OK)
 	{
 		made->map = tb_calloc((size_t) info->n_arrays + 1, sizeof(int));

@@ -94,7 +94,8 @@ tb_hsi_writer_open(const TbHsiWriterSpec *spec, TbHsiWriter **writer, TbError *e
 		status = check_spec(made, err);
 	}
 	if (status == TB_OK)
-		status = tb_hsi_key(tb_grid_info(made->grid), made->key, sizeof(made->key), err);
+		status = tb_hsi_key(tb_grid_info(made->grid), tb_hsi_of(made->where, tb_grid_source(made->grid)),
+							made->key, sizeof(made->key), err);
 	if (status == TB_OK)
 		status = tb_find_open(made->where, made->key, &made->find, err);
 	if (status != TB_OK)

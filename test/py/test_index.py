@@ -1,6 +1,7 @@
 """Building the index: each chunk is read once, parts are published one by one, growth and cancelling lose nothing."""
 
 import collections
+import os
 import re
 import threading
 import time
@@ -339,3 +340,23 @@ def test_server_altered_under_a_prepared_statement(conn, stores, web):
     assert conn.execute("EXECUTE q").fetchone()[0] > 100
     conn.execute(f"ALTER SERVER {name} OPTIONS (SET url 'file://{stores}/{name}_2')")
     assert conn.execute("EXECUTE q").fetchone() == (5.0,)
+
+
+def test_servers_that_share_an_index_url_keep_their_indexes_apart(conn, stores, index_folder):
+    """Same path, same grid, other data: the index of one must not answer for the other."""
+    name = unique("twin")
+    tables = []
+    for k in range(2):
+        os.makedirs(f"{stores}/{name}_{k}")
+        zarrs.wind(f"{stores}/{name}_{k}/same.zarr", seed=20 + k)
+        open_up(f"{stores}/{name}_{k}")
+        conn.execute(f"CREATE SERVER {name}_{k} FOREIGN DATA WRAPPER tensorbank OPTIONS"
+                     f" (url 'file://{stores}/{name}_{k}', index_url 'file://{index_folder}')")
+        conn.execute(f"CREATE SCHEMA {name}_{k}")
+        conn.execute(f'IMPORT FOREIGN SCHEMA "same.zarr" FROM SERVER {name}_{k} INTO {name}_{k}')
+        tables.append(f"{name}_{k}.same")
+        conn.execute(f"CALL tensorbank.build_index('{tables[k]}')")
+    for table in tables:
+        for maximum, ref in conn.execute(f"SELECT t_max, t::text FROM {table}").fetchall():
+            (stats,) = conn.execute("SELECT (tensorbank.stats(tensorbank.read(%s::tensorbank.tensor_ref))).max", (ref,)).fetchone()
+            assert maximum == stats

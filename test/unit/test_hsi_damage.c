@@ -155,7 +155,7 @@ test_head(void **state)
 	writer = archive_writer(&archive, 64, false);
 	archive_build(&archive, writer, 0, 2, false);
 	tb_hsi_writer_free(writer);
-	assert_ok(tb_hsi_key(archive.info, key, sizeof(key), &error), error);
+	assert_ok(tb_hsi_key(archive.info, NULL, key, sizeof(key), &error), error);
 	assert_true(tb_head_key(path, key, 2));
 	bytes = object_read(&archive, path);
 	assert_ok(tb_head_parse(bytes->data, bytes->len, &head, &error), error);
@@ -200,7 +200,7 @@ test_old_heads(void **state)
 	archive_build(&archive, writer, 0, UINT64_MAX, true);
 	assert_int_equal(tb_hsi_writer_parts(writer), 32);
 	tb_hsi_writer_free(writer);
-	assert_ok(tb_hsi_key(archive.info, key, sizeof(key), &error), error);
+	assert_ok(tb_hsi_key(archive.info, NULL, key, sizeof(key), &error), error);
 	assert_ok(tb_store_list(tb_source_store(archive.source), key, &names, &error), error);
 	for (size_t i = 0; i < names.n; i++)
 		heads += !names.is_prefix[i];
