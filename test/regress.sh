@@ -3,7 +3,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 2
 dir=$(mktemp -d "${TMPDIR:-/tmp}/tb-regress.XXXXXX")
-port=${TB_REGRESS_PORT:-54310}
+port=$(test/port.sh)
 trap 'test/cluster.sh wipe "$dir"' EXIT
 chmod 755 "$dir"
 test/cluster.sh install || exit 1
