@@ -54,6 +54,6 @@ if [ ! -e $stamp ]; then
 	/usr/bin/python3 -m venv --clear --system-site-packages $venv
 	echo "installing Python packages into $venv"
 	$venv/bin/pip install -q --disable-pip-version-check 'numpy<2' 'zarr[remote]==3.1.*' aiohttp 'psycopg[binary]==3.*' pytest \
-		xarray
+		'xarray>=2025.3'
 	touch $stamp
 fi

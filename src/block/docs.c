@@ -52,6 +52,7 @@ tb_path_clean(const char *path, char **clean, TbError *err)
 		{
 			tb_fail(err, TB_E_INVALID, "invalid path in a store");
 			tb_error_detail(err, "path \"%.200s\"", path);
+			tb_error_hint(err, "Give a path below the server's url, without \".\", \"..\" and empty parts.");
 			return TB_E_INVALID;
 		}
 		at += part + 1;

@@ -235,7 +235,11 @@ tb_store_open_file(TbIo *io, const TbStoreSpec *spec, TbStore **out, TbError *er
 		return TB_E_NOT_FOUND;
 	}
 	if (fd < 0)
-		return tb_fail_errno(err, errno, "open the store", spec->url);
+	{
+		status = tb_fail_errno(err, errno, "open the store", spec->url);
+		tb_error_hint(err, "Check the url: the server's user must find the directory and may read it.");
+		return status;
+	}
 	store = tb_calloc(1, sizeof(*store));
 	url = trim(spec->url);
 	if (store == NULL || url == NULL)

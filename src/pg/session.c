@@ -42,7 +42,7 @@ tbpg_bad_handle(void)
 	ereport(ERROR,
 			(errcode(ERRCODE_FDW_INVALID_HANDLE),
 			 errmsg("invalid handle"),
-			 errhint("Load the tensor again, or take the next batch.")));
+			 errhint("Load the tensor again, take the next batch, or open the stream again.")));
 }
 
 /* Does the current user have the rights of the role that made it? */

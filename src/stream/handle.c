@@ -47,7 +47,7 @@ TbStatus
 tb_handle_fail(TbError *err)
 {
 	tb_fail(err, TB_E_HANDLE, "invalid handle");
-	tb_error_hint(err, "Load the tensor again, or take the next batch.");
+	tb_error_hint(err, "Load the tensor again, take the next batch, or open the stream again.");
 	return TB_E_HANDLE;
 }
 

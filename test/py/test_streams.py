@@ -533,3 +533,11 @@ def test_not_preloaded(bare_server, stores):
     got = flat(blocks_of(tensorbank.dataset(database.dsn(), dataset="all", batch_size=4, output="numpy", rank=0, world_size=1, copy=True)))
     assert got == list(range(SAMPLES))
     assert bare_server.supervisor() is not None
+
+
+def test_wrong_arguments_say_what_is_wrong(db):
+    """Not "no such function", and a database that is not there is not a lost stream."""
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="shuffle"):
+        list(tensorbank.dataset(db.dsn(), dataset="whatever", shuffle=True))
+    with pytest.raises(psycopg.OperationalError, match="does not exist"):
+        list(tensorbank.dataset(db.dsn().replace(f"dbname='{db.name}'", "dbname='nowhere'"), dataset="whatever"))

@@ -107,10 +107,12 @@ class Dataset:
     def __iter__(self):
         state = self._start
         attempts = 0
+        begun = False
         worker, workers = self._workers()
         while True:
             try:
-                with _Connection(self, state, worker, workers) as stream:
+                with _Connection(self, state, worker, workers, again=begun) as stream:
+                    begun = True
                     for message, arrays in stream:
                         attempts = 0
                         batch = make_batch(message, arrays, self.torch, self._copy)
@@ -142,10 +144,18 @@ class Dataset:
         return False
 
 
+#: types of open_stream's arguments
+TYPES = {"dataset": "text", "query": "text", "params": "text[]", "batch_size": "integer", "shuffle": "text", "seed": "bigint",
+         "epoch": "bigint", "rank": "integer", "world_size": "integer", "device": "text", "prefetch": "integer", "tail": "text",
+         "state": "text", "worker": "integer", "workers": "integer"}
+
+
 class _Connection:
     """An open stream and the session it belongs to."""
 
-    def __init__(self, owner, state, worker=0, workers=0):
+    def __init__(self, owner, state, worker=0, workers=0, again=False):
+        # again: what cannot be reached was there before, so it may come back
+        self.again = again
         self.owner = owner
         self.state = state
         self.worker = worker
@@ -165,7 +175,8 @@ class _Connection:
                 arguments["params"] = owner._params
             if self.workers > 1:
                 arguments.update(worker=self.worker, workers=self.workers)
-            names = ", ".join(f"{name} => %({name})s" + ("::text[]" if name == "params" else "") for name in arguments)
+            # cast, so that a value of a wrong type meets the server's own hint and not "no such function"
+            names = ", ".join(f"{name} => %({name})s::{TYPES[name]}" for name in arguments)
             row = self.session.execute(f"SELECT stream, socket, token, batches FROM tensorbank.open_stream({names})",
                                        arguments).fetchone()
             number, path, token, self.batches = row
@@ -176,7 +187,7 @@ class _Connection:
                 self.stream = SqlStream(self.session, number)
         except psycopg.Error as e:
             self.close()
-            if e.sqlstate in ("57P03", "HV00B") or e.sqlstate is None:
+            if e.sqlstate in ("57P03", "HV00B") or (e.sqlstate is None and self.again):
                 raise StreamLost(str(e)) from e
             raise
         except BaseException:
