@@ -28,6 +28,8 @@ engine_options(TbEngineOptions *options)
 {
 	memset(options, 0, sizeof(*options));
 	options->metadata_max_age_ms = Max(tbpg_settings.metadata_max_age_ms, 1);
+	/* Parts of one chunk come from one read of it, but an overwritten object must not be seen for long. */
+	options->chunk_max_age_ms = 1000;
 	options->io.max_connections = tbpg_settings.max_connections;
 	options->io.max_requests_in_flight = tbpg_settings.max_requests_in_flight;
 	options->io.connect_timeout_ms = tbpg_settings.connect_timeout_ms;
