@@ -30,7 +30,8 @@ void
 tb_engine_set_max_age(TbEngine *engine, int ms)
 {
 	engine->max_age_ns = (int64_t) ms * 1000000;
-	engine->chunk_max_age_ns = engine->max_age_ns;
+	if (engine->chunks_as_metadata)
+		engine->chunk_max_age_ns = engine->max_age_ns;
 }
 
 TbStatus
@@ -45,8 +46,9 @@ tb_engine_new(const TbEngineOptions *options, TbEngine **out, TbError *err)
 		return tb_fail(err, TB_E_NOMEM, "out of memory");
 	pthread_mutex_init(&engine->mu, NULL);
 	pthread_cond_init(&engine->decoded, NULL);
+	engine->chunks_as_metadata = options->chunk_max_age_ms == 0;
 	tb_engine_set_max_age(engine, age_ms);
-	if (options->chunk_max_age_ms > 0)
+	if (!engine->chunks_as_metadata)
 		engine->chunk_max_age_ns = (int64_t) options->chunk_max_age_ms * 1000000;
 	tb_lru_init(&engine->docs, DOC_CACHE, tb_load_destroy);
 	tb_lru_init(&engine->indexes,

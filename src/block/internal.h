@@ -17,6 +17,7 @@ struct TbEngine
 	TbIo	   *io;				/* owned */
 	int64_t		max_age_ns;
 	int64_t		chunk_max_age_ns;
+	bool		chunks_as_metadata; /* the former follows max_age_ns */
 	uint64_t	next_id;		/* of sources and arrays: names in the caches */
 	TbLru		docs;			/* metadata documents */
 	TbLru		indexes;		/* shard indexes */

@@ -6,6 +6,7 @@
  */
 #include "postgres.h"
 
+#include "access/parallel.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/fd.h"
@@ -28,8 +29,11 @@ engine_options(TbEngineOptions *options)
 {
 	memset(options, 0, sizeof(*options));
 	options->metadata_max_age_ms = Max(tbpg_settings.metadata_max_age_ms, 1);
-	/* Parts of one chunk come from one read of it, but an overwritten object must not be seen for long. */
-	options->chunk_max_age_ms = 1000;
+	/*
+	 * Parts of one chunk come from one read of it, but an overwritten object must not be seen for long. A
+	 * worker that builds an index lives for one part: it reads each chunk once, however long that takes.
+	 */
+	options->chunk_max_age_ms = IsParallelWorker() ? 0 : 1000;
 	options->io.max_connections = tbpg_settings.max_connections;
 	options->io.max_requests_in_flight = tbpg_settings.max_requests_in_flight;
 	options->io.connect_timeout_ms = tbpg_settings.connect_timeout_ms;

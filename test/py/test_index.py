@@ -360,3 +360,20 @@ def test_servers_that_share_an_index_url_keep_their_indexes_apart(conn, stores, 
         for maximum, ref in conn.execute(f"SELECT t_max, t::text FROM {table}").fetchall():
             (stats,) = conn.execute("SELECT (tensorbank.stats(tensorbank.read(%s::tensorbank.tensor_ref))).max", (ref,)).fetchone()
             assert maximum == stats
+
+
+def test_an_overwritten_chunk_is_read_anew_by_parts(conn, stores):
+    """Parts of a chunk share one read of it, for a second: then an overwritten object shows, whatever metadata_max_age is."""
+    name = unique("rewritten")
+    root = zarrs.group(f"{stores}/{name}.zarr")
+    array = zarrs.put(root, "v", np.full((4, 4), 1.0), (4, 4), ("y", "x"))
+    zarr.consolidate_metadata(f"{stores}/{name}.zarr")
+    open_up(f"{stores}/{name}.zarr")
+    conn.execute("SET tensorbank.metadata_max_age = '1h'")
+    conn.execute(f'IMPORT FOREIGN SCHEMA "{name}.zarr" FROM SERVER web INTO public OPTIONS (cell_shape \'2,2\')')
+    read = f"SELECT (tensorbank.stats(tensorbank.read(v))).max FROM {name} ORDER BY block"
+    assert [m for (m,) in conn.execute(read)] == [1.0] * 4
+    array[...] = 2.0
+    open_up(f"{stores}/{name}.zarr")
+    wait_for(lambda: [m for (m,) in conn.execute(read)] == [2.0] * 4, seconds=5)
+    conn.execute("RESET tensorbank.metadata_max_age")
