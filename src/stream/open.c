@@ -254,8 +254,10 @@ lay_out_ring(TbStream *stream, TbError *err)
 		return tb_fail(err, TB_E_NOMEM, "out of memory");
 	for (int i = 0; i < stream->n_tensors; i++)
 		sizes[i] = stream->tensors[i].sample_bytes;
-	status = tb_ring_init(&stream->ring, sizes, stream->n_tensors, stream->spec.batch_size,
-						  stream->spec.prefetch, err);
+	/* a stream without a batch holds no memory that others may want */
+	status = tb_ring_init(&stream->ring, sizes, stream->n_tensors,
+						  stream->batches > 0 ? stream->spec.batch_size : 1,
+						  stream->batches > 0 ? stream->spec.prefetch : 1, err);
 	tb_free(sizes);
 	return status == TB_OK ? tb_pipe_init(stream, err) : status;
 }

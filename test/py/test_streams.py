@@ -541,3 +541,12 @@ def test_wrong_arguments_say_what_is_wrong(db):
         list(tensorbank.dataset(db.dsn(), dataset="whatever", shuffle=True))
     with pytest.raises(psycopg.OperationalError, match="does not exist"):
         list(tensorbank.dataset(db.dsn().replace(f"dbname='{db.name}'", "dbname='nowhere'"), dataset="whatever"))
+
+
+def test_a_stream_without_a_batch_warns_and_holds_no_memory(db):
+    with pytest.warns(UserWarning, match="no batch"):
+        assert list(stream(db, batch_size=1_000_000)) == []
+    with db.connect() as c:
+        c.execute("SELECT * FROM tensorbank.open_stream('all', batch_size => 1000000)")
+        (size,) = c.execute("SELECT bytes FROM tensorbank.streams").fetchone()
+        assert size < 1 << 20

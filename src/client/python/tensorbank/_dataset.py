@@ -4,6 +4,7 @@ import importlib.util
 import os
 import sys
 import time
+import warnings
 
 from ._batch import make_batch
 from ._wire import SocketStream, SqlStream, StreamError, StreamLost
@@ -112,6 +113,9 @@ class Dataset:
         while True:
             try:
                 with _Connection(self, state, worker, workers, again=begun) as stream:
+                    if stream.batches == 0 and state is None and workers <= 1:
+                        warnings.warn("the stream has no batch: the dataset is empty, or smaller than batch_size times "
+                                      "world_size with tail=\"drop\"", stacklevel=2)
                     begun = True
                     for message, arrays in stream:
                         attempts = 0
