@@ -110,6 +110,7 @@ tbpg_coord_value(const TbCoord *coord, uint64_t i, TbValue *value)
 		value->i64 = (int64_t) i;
 		return true;
 	}
+	value->i64 = 0;
 	if (i >= coord->n_values || (coord->value_null != NULL && coord->value_null[i]))
 		return false;
 	*value = coord->value[i];
