@@ -196,7 +196,6 @@ row_bundle(TbScan *scan, const uint64_t *index, bool ahead, TbBundle **bundle, T
 	const TbGeometry *geo = &scan->probe.hsi->head->geo;
 	int			oldest = 0;
 
-	scan->row_clock++;
 	for (int i = 0; i < TB_SCAN_ROW_BUNDLES; i++)
 	{
 		bool		same = scan->row_bundle[i].open;
@@ -206,7 +205,11 @@ row_bundle(TbScan *scan, const uint64_t *index, bool ahead, TbBundle **bundle, T
 		if (same)
 		{
 			*bundle = &scan->row_bundle[i];
-			scan->row_used[i] = scan->row_clock;
+			/* time goes by from place to place, not from row to row */
+			if (scan->row_used[i] != scan->row_clock)
+				scan->row_used[i] = ++scan->row_clock;
+			if (!ahead)
+				scan->row_now = i;
 			return TB_OK;
 		}
 		if (scan->row_used[i] < scan->row_used[oldest])
@@ -215,9 +218,12 @@ row_bundle(TbScan *scan, const uint64_t *index, bool ahead, TbBundle **bundle, T
 	*bundle = &scan->row_bundle[oldest];
 	/* Reading ahead takes no place from what was asked for a moment ago. */
 	if (ahead && (*bundle)->open &&
-		scan->row_used[oldest] + TB_SCAN_ROW_BUNDLES / 2 > scan->row_clock)
+		(oldest == scan->row_now ||
+		 scan->row_used[oldest] + TB_SCAN_ROW_BUNDLES / 2 > scan->row_clock))
 		return TB_AGAIN;
-	scan->row_used[oldest] = scan->row_clock;
+	scan->row_used[oldest] = ++scan->row_clock;
+	if (!ahead)
+		scan->row_now = oldest;
 	tb_bundle_close(*bundle, scan->probe.hsi);
 	return tb_bundle_open(*bundle, &scan->probe, 0, index, err);
 }

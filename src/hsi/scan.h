@@ -40,6 +40,7 @@ struct TbScan
 	TbBundle	row_bundle[TB_SCAN_ROW_BUNDLES];
 	uint64_t	row_used[TB_SCAN_ROW_BUNDLES];	/* when last used */
 	uint64_t	row_clock;
+	int			row_now;		/* where the row in hand has its statistics: not closed for rows after it */
 
 	/* computing */
 	TbScanJob	job[TB_SCAN_JOBS + 1];	/* the last one is kept for the row that is wanted */
