@@ -38,8 +38,25 @@ tb_buf_unref(TbBuf *buf)
 {
 	if (buf == NULL || __atomic_sub_fetch(&buf->refs, 1, __ATOMIC_ACQ_REL) > 0)
 		return;
-	tb_free(buf->data);
+	if (buf->whole != NULL)
+		tb_buf_unref(buf->whole);
+	else
+		tb_free(buf->data);
 	tb_free(buf);
+}
+
+TbBuf *
+tb_buf_slice(TbBuf *buf, size_t offset, size_t len)
+{
+	TbBuf	   *slice = tb_calloc(1, sizeof(*slice));
+
+	if (slice == NULL)
+		return NULL;
+	slice->refs = 1;
+	slice->whole = tb_buf_ref(buf->whole != NULL ? buf->whole : buf);
+	slice->data = buf->data + offset;
+	slice->len = slice->cap = len;
+	return slice;
 }
 
 /* Make room for cap bytes in all. errors: NOMEM. */

@@ -1,7 +1,6 @@
 /*
- * The life of a request: taken in, queued until there is room, attempted, backed off, handed over.
- * Every wait is a queue place or a loop timer, so that forgetting a request is immediate in every
- * state.
+ * The life of a request to a store: queued until there is room, attempted, backed off, ended. Every
+ * wait is a queue place or a loop timer, so that forgetting a request is immediate in every state.
  *
  * Who waits: io->local and io->remote hold what may not start yet. A request that backs off gives
  * its place in flight to others and comes back at the head of its queue.
@@ -10,8 +9,6 @@
 
 #include <stdio.h>
 #include <string.h>
-
-#include "io/url.h"
 
 static TbOpQueue *
 queue_of(TbOp *op)
@@ -71,11 +68,14 @@ start(TbOpQueue *queue, TbOp *op)
 	op->store->ops->start(op);
 }
 
-void
-tb_io_start_queued(TbIo *io)
+/* Start what may start. */
+static void
+start_queued(TbTask *task)
 {
+	TbIo	   *io = (TbIo *) ((char *) task - offsetof(TbIo, kick));
 	TbOpQueue  *queues[2] = {&io->local, &io->remote};
 
+	io->kicked = false;
 	for (int i = 0; i < 2; i++)
 	{
 		while (queues[i]->head != NULL && queues[i]->active < queues[i]->limit &&
@@ -84,8 +84,18 @@ tb_io_start_queued(TbIo *io)
 	}
 }
 
+void
+tb_io_kick(TbIo *io)
+{
+	if (io->kicked || (io->local.head == NULL && io->remote.head == NULL))
+		return;
+	io->kicked = true;
+	io->kick.run = start_queued;
+	tb_loop_defer(io->loop, &io->kick);
+}
+
 static void
-free_op(TbOp *op)
+unlink_op(TbOp *op)
 {
 	TbStore    *store = op->store;
 
@@ -96,40 +106,37 @@ free_op(TbOp *op)
 	if (op->next != NULL)
 		op->next->prev = op->prev;
 	store->n_ops--;
+}
+
+static void
+free_op(TbOp *op)
+{
 	tb_buf_unref(op->data);
+	tb_buf_unref(op->body);
 	tb_free(op);
+}
+
+/* An op that nobody waits for any more goes, and with the last one a store that is closed. */
+static void
+drop_op(TbOp *op)
+{
+	TbStore    *store = op->store;
+
+	unlink_op(op);
+	free_op(op);
 	if (store->closed && store->n_ops == 0)
 		store->ops->close(store);
 }
 
-/* Give the outcome to the caller. Frees op before, so that done may do what it likes. */
+/* Give the outcome to its owner, who may do what he likes, also close the store. */
 static void
-deliver(TbOp *op)
+end_op(TbOp *op)
 {
-	TbRead	   *read = op->read;
-
-	read->impl = NULL;
-	read->status = op->status;
-	read->missing = op->status == TB_OK && op->missing;
-	read->object_size = op->object_size;
-	read->data = NULL;
-	memcpy(read->version, op->version, sizeof(read->version));
-	if (op->status == TB_OK)
-	{
-		tb_error_clear(&read->error);
-		op->store->counters.missing += op->missing;
-		if (!op->missing)
-		{
-			if (!op->store->ops->connects)	/* those count as bytes come in */
-				op->store->counters.bytes += op->data->len;
-			read->data = op->data;
-			op->data = NULL;
-		}
-	}
-	else
-		read->error = op->error;
+	unlink_op(op);
+	op->state = TB_OP_ENDED;
+	tb_io_kick(op->store->io);
+	op->ended(op);
 	free_op(op);
-	read->done(read);
 }
 
 static void
@@ -139,7 +146,7 @@ back_off_over(TbTimer *timer)
 	TbIo	   *io = op->store->io;
 
 	enqueue(op, true);
-	tb_io_start_queued(io);
+	tb_io_kick(io);
 }
 
 /* Arrange another attempt; false: this was the last. */
@@ -168,90 +175,54 @@ tb_op_finish(TbOp *op)
 	TbIo	   *io = op->store->io;
 
 	queue_of(op)->active--;
-	if (op->read == NULL)
-		free_op(op);
-	else if (op->status == TB_OK)
+	tb_io_kick(io);
+	if (op->forgotten)
 	{
+		drop_op(op);
+		return;
+	}
+	if (op->status == TB_OK)
 		op->store->proven = true;
-		tb_io_start_queued(io);
-		deliver(op);
+	else if (try_again(op))
 		return;
-	}
-	else if (!try_again(op))
-	{
-		if (op->error.retryable || op->attempt > 1)
-			tb_error_detail(&op->error, "attempt %d of %d", op->attempt,
-							tb_retry_attempts(&op->error, io->options.retries, op->store->proven));
-		tb_io_start_queued(io);
-		deliver(op);
-		return;
-	}
-	tb_io_start_queued(io);
+	else if (op->error.retryable || op->attempt > 1)
+		tb_error_detail(&op->error, "attempt %d of %d", op->attempt,
+						tb_retry_attempts(&op->error, io->options.retries, op->store->proven));
+	end_op(op);
 }
 
-/* A request that fails before it starts says so from the pump. */
-static void
-refused_runs(TbTask *task)
+static char *
+put_text(char **at, const char *text)
 {
-	TbOp	   *op = (TbOp *) ((char *) task - offsetof(TbOp, task));
+	size_t		n = strlen(text) + 1;
+	char	   *to = *at;
 
-	deliver(op);
+	memcpy(to, text, n);
+	*at += n;
+	return to;
 }
 
-/* As refused_runs, when there is no memory for a TbOp. */
-static void
-no_memory_runs(TbTask *task)
+TbOp *
+tb_op_new(TbStore *store, TbVerb verb, const char *key, const char *if_version, const char *query)
 {
-	TbRead	   *read = (TbRead *) ((char *) task - offsetof(TbRead, task));
-
-	read->done(read);
-}
-
-static TbStatus
-check_request(const TbRead *read, TbError *err)
-{
-	uint64_t	end;
-	TbStatus	status = tb_key_check(read->key, err);
-
-	if (status != TB_OK)
-		return status;
-	if (read->kind == TB_RANGE_WHOLE)
-		return TB_OK;
-	if (read->length == 0 || !tb_add_u64(read->offset, read->length, &end) || end > INT64_MAX)
-	{
-		tb_fail(err, TB_E_INVALID, "invalid byte range");
-		tb_error_detail(err, "%s: %llu bytes at %llu", read->key, (unsigned long long) read->length,
-						(unsigned long long) read->offset);
-		return TB_E_INVALID;
-	}
-	return TB_OK;
-}
-
-/* A TbOp for read, linked into its store; the strings lie behind it. NULL when memory is gone. */
-static TbOp *
-new_op(TbStore *store, TbRead *read)
-{
-	bool		any = read->if_version == NULL || read->if_version[0] == '\0';
-	size_t		key_bytes = strlen(read->key) + 1;
-	size_t		version_bytes = any ? 0 : strlen(read->if_version) + 1;
-	TbOp	   *op = tb_calloc(1, sizeof(*op) + key_bytes + version_bytes);
+	bool		any = if_version == NULL || if_version[0] == '\0';
+	size_t		bytes = strlen(key) + 1 + (any ? 0 : strlen(if_version) + 1) +
+		(query == NULL ? 0 : strlen(query) + 1);
+	TbOp	   *op = tb_calloc(1, sizeof(*op) + bytes);
 	char	   *text;
 
 	if (op == NULL)
 		return NULL;
 	text = (char *) (op + 1);
-	memcpy(text, read->key, key_bytes);
-	op->key = text;
-	if (!any)
-	{
-		memcpy(text + key_bytes, read->if_version, version_bytes);
-		op->if_version = text + key_bytes;
-	}
 	op->store = store;
-	op->kind = read->kind;
-	op->offset = read->kind == TB_RANGE_AT ? read->offset : 0;
-	op->length = read->length;
-	op->read = read;
+	op->verb = verb;
+	op->kind = TB_RANGE_WHOLE;
+	op->key = put_text(&text, key);
+	if (!any)
+		op->if_version = put_text(&text, if_version);
+	if (query != NULL)
+		op->query = put_text(&text, query);
+	op->state = TB_OP_NEW;
 	op->object_size = UINT64_MAX;
 	op->next = store->first;
 	if (op->next != NULL)
@@ -262,67 +233,42 @@ new_op(TbStore *store, TbRead *read)
 }
 
 void
-tb_store_read(TbStore *store, TbRead *read)
+tb_op_submit(TbOp *op)
 {
-	TbIo	   *io = store->io;
-	TbOp	   *op = new_op(store, read);
-
-	read->impl = op;
-	read->data = NULL;
-	read->missing = false;
-	if (op == NULL)
-	{
-		read->status = tb_fail(&read->error, TB_E_NOMEM, "out of memory");
-		read->task.run = no_memory_runs;
-		tb_loop_defer(io->loop, &read->task);
-		return;
-	}
-	op->status = check_request(read, &op->error);
-	if (op->status != TB_OK)
-	{
-		op->state = TB_OP_REFUSED;
-		op->task.run = refused_runs;
-		tb_loop_defer(io->loop, &op->task);
-		return;
-	}
 	enqueue(op, false);
-	tb_io_start_queued(io);
+	tb_io_kick(op->store->io);
 }
 
 void
-tb_store_cancel(TbStore *store, TbRead *read)
+tb_op_cancel(TbOp *op)
 {
-	TbIo	   *io = store->io;
-	TbOp	   *op = read->impl;
+	TbIo	   *io = op->store->io;
 
-	if (op == NULL)
-	{
-		tb_loop_undefer(io->loop, &read->task);
-		return;
-	}
-	read->impl = NULL;
-	op->read = NULL;
 	switch (op->state)
 	{
+		case TB_OP_NEW:
+			break;
+		case TB_OP_ENDED:
+			return;				/* freed when its owner is done with it */
 		case TB_OP_QUEUED:
 			dequeue(queue_of(op), op);
 			break;
 		case TB_OP_BACKING_OFF:
 			tb_loop_disarm(io->loop, &op->timer);
 			break;
-		case TB_OP_REFUSED:
-			tb_loop_undefer(io->loop, &op->task);
-			break;
 		case TB_OP_STARTED:
 			__atomic_store_n(&op->canceled, 1, __ATOMIC_RELAXED);
 			if (op->busy)
-				return;			/* the thread sees none of read's memory; tb_op_finish frees */
+			{
+				op->forgotten = true;	/* the thread sees none of the caller's memory; tb_op_finish frees */
+				return;
+			}
 			op->store->ops->stop(op);
 			queue_of(op)->active--;
 			break;
 	}
-	free_op(op);
-	tb_io_start_queued(io);
+	drop_op(op);
+	tb_io_kick(io);
 }
 
 TbStatus

@@ -56,20 +56,10 @@ tb_store_init(TbStore *store, const TbStoreOps *ops, TbIo *io, char *url)
 void
 tb_store_close(TbStore *store)
 {
-	TbOp	   *next;
-
 	if (store == NULL)
 		return;
-	/* what waits first, so that nothing of this store starts in the place of what is stopped */
-	for (int pass = 0; pass < 2; pass++)
-	{
-		for (TbOp *op = store->first; op != NULL; op = next)
-		{
-			next = op->next;
-			if (op->read != NULL && (pass == 1 || op->state == TB_OP_QUEUED))
-				tb_store_cancel(store, op->read);
-		}
-	}
+	while (store->first_want != NULL)
+		tb_want_cancel(store->first_want);
 	store->closed = true;
 	if (store->n_ops == 0)
 		store->ops->close(store);

@@ -1,9 +1,11 @@
 /*
- * Private to the room: what a store is made of. A request of a caller (TbRead) becomes a TbOp,
- * which waits for its turn, is run by the store's vtable once or, when it fails in a way that may
- * pass, several times, and hands its outcome back.
+ * Private to the room: what a store is made of. A caller's read (TbRead) becomes a TbWant. Wants of near
+ * ranges of one object travel together in a TbOp, one request to the store, which waits for its turn, is run
+ * by the store's vtable once or, when it fails in a way that may pass, several times, and gives each want
+ * its part. Writing and listing (job.h) make ops of their own.
  *
- *   tb_store_read -> queue -> ops->start ... tb_op_finish -> (back-off -> queue)* -> read->done
+ *   tb_store_read -> want -> op -> queue -> ops->start ... tb_op_finish -> (back-off -> queue)* -> op->ended
+ *                                                                            -> wants -> read->done
  *
  * All stores answer alike: a range wholly beyond the end is CHANGED (the object shrank), one that
  * the end cuts is CORRUPT, an object longer than a whole read allows is LIMIT.
@@ -21,27 +23,67 @@
 
 typedef struct TbHttp TbHttp;	/* io/http.h */
 typedef struct TbOp TbOp;
+typedef struct TbWant TbWant;
+
+typedef enum TbVerb
+{
+	TB_VERB_READ,				/* a range of an object; the only one of stores without jobs */
+	TB_VERB_LIST,				/* GET of the store itself with a query; key "" */
+	TB_VERB_PUT,
+	TB_VERB_POST,
+	TB_VERB_DELETE
+} TbVerb;
 
 typedef enum TbOpState
 {
 	TB_OP_QUEUED,				/* in a queue of TbIo */
 	TB_OP_STARTED,				/* the store's vtable has it; holds a place in flight */
 	TB_OP_BACKING_OFF,			/* the timer is armed */
-	TB_OP_REFUSED				/* failed before its start; waits in the loop to say so */
+	TB_OP_NEW,					/* not submitted */
+	TB_OP_ENDED					/* ended is being called */
 } TbOpState;
 
-struct TbOp
+/* A read that a caller waits for. */
+struct TbWant
 {
-	/* the request, fixed; the strings lie behind the struct */
-	TbStore    *store;			/* borrowed; counted in store->n_ops */
+	/* fixed; the strings lie behind the struct */
+	TbStore    *store;			/* borrowed; counted in store->n_wants */
+	const char *key;
+	const char *if_version;		/* NULL: any */
 	TbRangeKind kind;
 	uint64_t	offset;
 	uint64_t	length;
-	const char *key;
+
+	TbRead	   *read;			/* borrowed */
+	TbWant	   *prev;			/* the store's list */
+	TbWant	   *next;
+	TbOp	   *op;				/* that will bring it; NULL: it waits in the loop to be refused */
+	TbWant	   *op_next;		/* the op's list */
+	TbTask		task;
+	TbStatus	status;			/* of one that is refused */
+	TbError    *error;			/* owned; of one that is refused */
+};
+
+struct TbOp
+{
+	/* the request, fixed once it has started; the strings lie behind the struct */
+	TbStore    *store;			/* borrowed; counted in store->n_ops */
+	TbVerb		verb;
+	TbRangeKind kind;			/* READ: what of the object. The others: WHOLE */
+	uint64_t	offset;
+	uint64_t	length;			/* WHOLE: most bytes of an answer that are taken */
+	const char *key;			/* below the store's url; "" for the store itself */
 	const char *if_version;		/* NULL: any */
+	const char *query;			/* NULL, or names and values, encoded, sorted by name */
+	TbBuf	   *body;			/* a reference; NULL: none */
+	bool		create_once;	/* PUT, POST: an object that exists is CHANGED */
+
+	/* whose it is. Called once with the outcome, from the pump; op is freed when it returns. */
+	void		(*ended) (TbOp *op);
+	void	   *arg;
+	TbWant	   *wants;			/* READ: who wants a part of it; borrowed */
 
 	/* the loop's thread alone */
-	TbRead	   *read;			/* borrowed; NULL once canceled */
 	TbOp	   *prev;			/* the store's list */
 	TbOp	   *next;
 	TbOp	   *queue_next;
@@ -49,9 +91,10 @@ struct TbOp
 	int			attempt;		/* 1 = the first */
 	bool		fresh;			/* the next attempt wants a new connection */
 	bool		busy;			/* a pool thread has it; freed only when it comes back */
+	bool		forgotten;		/* canceled while busy */
 	TbTimer		timer;
 	void	   *slot;			/* the vtable's while STARTED */
-	TbTask		task;			/* the vtable's while STARTED, else ours */
+	TbTask		task;			/* the vtable's while STARTED */
 
 	/* the outcome of an attempt: whoever runs it, then the loop's thread */
 	TbStatus	status;
@@ -91,6 +134,8 @@ struct TbStore
 	TbIo	   *io;				/* borrowed */
 	char	   *url;			/* owned */
 	TbIoCounters counters;
+	TbWant	   *first_want;		/* reads not yet done */
+	size_t		n_wants;
 	TbOp	   *first;			/* requests not yet done */
 	size_t		n_ops;
 	bool		proven;			/* has answered before: failures to connect are worth patience */
@@ -118,6 +163,8 @@ struct TbIo
 	TbOpQueue	remote;
 	uint64_t	random;			/* state of the jitter */
 	TbWatch		watch;			/* returned.fd */
+	TbTask		kick;			/* starts what is queued */
+	bool		kicked;			/* it waits in the loop */
 
 	/* guarded by mu */
 	pthread_mutex_t mu;
@@ -140,16 +187,28 @@ extern void tb_io_submit(TbIo *io, TbOp *op);
 extern void tb_io_return(TbIo *io, TbOp *op);
 extern double tb_io_random(TbIo *io);	/* [0, 1) */
 
+/* want.c */
+
+/* Give every want of op its part of op's outcome, or its error. May close the store. */
+extern void tb_wants_ended(TbOp *op);
+extern void tb_want_cancel(TbWant *want);
+
 /* op.c */
 
+/* A request of the store, not yet queued; strings are copied. NULL when memory is gone. */
+extern TbOp *tb_op_new(TbStore *store, TbVerb verb, const char *key, const char *if_version, const char *query);
+/* Queue it; op->ended is set. It is started from the pump. */
+extern void tb_op_submit(TbOp *op);
+/* Forget it in whatever state; ended is not called. Never blocks. Also frees one not submitted. */
+extern void tb_op_cancel(TbOp *op);
 /* An attempt has ended: op's outcome is complete. May free op and its store. thread: the loop's. */
 extern void tb_op_finish(TbOp *op);
 /* Fail the attempt with out of memory. */
 extern TbStatus tb_op_nomem(TbOp *op);
 /* Record op->status and where it happened; returns the status. code is what err holds. */
 extern TbStatus tb_op_fail(TbOp *op, TbStatus code, bool retryable, const char *message);
-/* Start what may start. thread: the loop's. */
-extern void tb_io_start_queued(TbIo *io);
+/* Have what may start started from the pump: what is asked for together is seen together. thread: the loop's. */
+extern void tb_io_kick(TbIo *io);
 /* Where a range of an object of size bytes lies, or why not. Fills *offset and *length. */
 extern TbStatus tb_op_locate(TbOp *op, uint64_t size, uint64_t *offset, uint64_t *length);
 /* Compare op->version with if_version. errors: CHANGED. */
