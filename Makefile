@@ -19,7 +19,7 @@ PG_SRC := $(wildcard src/pg/*.c)
 OUT := $(BUILD)/$(FLAVOUR)
 ENGINE_OBJ := $(ENGINE_SRC:src/%.c=$(OUT)/%.o)
 STREAMER_OBJ := $(STREAMER_SRC:src/%.c=$(OUT)/%.o)
-ENGINE_LIBS := -lcurl -lzstd -llz4 -lz -ljson-c -lcrypto -lpthread -lm
+ENGINE_LIBS := -lcurl -lzstd -llz4 -lz -ljson-c -lexpat -luring -lcrypto -lpthread -lm
 WARN := -Wall -Wextra -Wshadow -Wno-unused-parameter -Wmissing-prototypes -Werror=implicit-function-declaration
 WERROR ?=
 # V=1 prints whole command lines

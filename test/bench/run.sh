@@ -7,7 +7,7 @@ dir=${TB_BENCH_DIR:-${TMPDIR:-/tmp}/tensorbank-bench}
 python=${TB_VENV:-build/venv}/bin/python
 make -s -j"$(nproc)" all >build/bench-build.log 2>&1 || { tail -n 40 build/bench-build.log; exit 1; }
 mkdir -p build/bench
-libs="-lcurl -lzstd -llz4 -lz -ljson-c -lcrypto -lpthread -lm"
+libs="-lcurl -lzstd -llz4 -lz -ljson-c -lexpat -luring -lcrypto -lpthread -lm"
 # shellcheck disable=SC2086
 cc -O2 -o build/bench/plain test/bench/plain.c -lcurl -lzstd -lpthread
 # shellcheck disable=SC2086
