@@ -11,12 +11,14 @@ BUILD="gcc make pkg-config postgresql-server-dev-15 libcurl4-openssl-dev libzstd
 RUN="postgresql-15 python3 python3-venv python3-pip python3-numpy python3-torch nginx-light ca-certificates"
 DEMO="ferret-datasets python3-matplotlib python3-netcdf4"
 TEST="libcmocka-dev clang procps"
+BENCH="libnginx-mod-http-echo libblosc-dev"
 
 packages=$BUILD
 case $what in
 	build) ;;
 	demo) packages="$BUILD $RUN $DEMO" ;;
-	test | bench) packages="$BUILD $RUN $DEMO $TEST" ;;
+	test) packages="$BUILD $RUN $DEMO $TEST" ;;
+	bench) packages="$BUILD $RUN $DEMO $TEST $BENCH" ;;
 	*) echo "usage: $0 [demo | test | bench]" >&2; exit 2 ;;
 esac
 
@@ -56,4 +58,8 @@ if [ ! -e $stamp ]; then
 	$venv/bin/pip install -q --disable-pip-version-check 'numpy<2' 'zarr[remote]==3.1.*' aiohttp 'psycopg[binary]==3.*' pytest \
 		'xarray>=2025.3'
 	touch $stamp
+fi
+# a contestant of the benchmark
+if [ "$what" = bench ] && ! $venv/bin/python -c 'import tensorstore' 2>/dev/null; then
+	$venv/bin/pip install -q --disable-pip-version-check 'numpy<2' tensorstore
 fi

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Benchmarks: ratios inside one interleaved run. Never pass or fail by time.
-#   TB_BENCH_BLOCKS (1 MiB each, default 512), TB_BENCH_ROUNDS (5), TB_BENCH_WORK ("wire zstd shards prune sql torch")
+#   TB_BENCH_BLOCKS (1 MiB each, default 512), TB_BENCH_ROUNDS (5), TB_BENCH_WORK (default: all that bench.py names, in its order),
+#   TB_BENCH_DIR (where stores and cluster lie; kept for the next run)
 set -eu
 cd "$(dirname "$0")/../.."
 dir=${TB_BENCH_DIR:-${TMPDIR:-/tmp}/tensorbank-bench}
@@ -9,12 +10,12 @@ make -s -j"$(nproc)" all >build/bench-build.log 2>&1 || { tail -n 40 build/bench
 mkdir -p build/bench
 libs="-lcurl -lzstd -llz4 -lz -ljson-c -lexpat -luring -lcrypto -lpthread -lm"
 # shellcheck disable=SC2086
-cc -O2 -o build/bench/plain test/bench/plain.c -lcurl -lzstd -lpthread
+cc -O2 -o build/bench/plain test/bench/plain.c -lcurl -lzstd -lblosc -lpthread
 # shellcheck disable=SC2086
 cc -O2 -std=gnu11 -D_GNU_SOURCE -Isrc -o build/bench/engine test/bench/engine.c build/release/libtb.a $libs
 test/cluster.sh install
 stop() {
-	test/nginx.sh stop "$dir/http" 2>/dev/null || true
+	test/bench/server.sh stop "$dir/http" 2>/dev/null || true
 	test/cluster.sh wipe "$dir/cluster" 2>/dev/null || true
 }
 stop
@@ -24,5 +25,5 @@ mkdir -p "$dir/stores" "$dir/index"
 PGPORT=$(test/port.sh) HTTP_PORT=$(test/port.sh)
 PGHOST=$(test/cluster.sh start "$dir/cluster" "$PGPORT" shared_preload_libraries=tensorbank)
 export PGHOST PGPORT PGUSER=postgres PGDATABASE=postgres HTTP_PORT
-test/nginx.sh start "$dir/http" "$dir/stores" "$HTTP_PORT"
+test/bench/server.sh start "$dir/http" "$dir/stores" "$HTTP_PORT"
 PYTHONPATH=src/client/python TB_BENCH_DIR=$dir $python test/bench/bench.py
