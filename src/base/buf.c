@@ -40,9 +40,23 @@ tb_buf_unref(TbBuf *buf)
 		return;
 	if (buf->whole != NULL)
 		tb_buf_unref(buf->whole);
-	else
+	else if (!buf->borrowed)
 		tb_free(buf->data);
 	tb_free(buf);
+}
+
+TbBuf *
+tb_buf_wrap(void *bytes, size_t cap)
+{
+	TbBuf	   *buf = tb_calloc(1, sizeof(*buf));
+
+	if (buf == NULL)
+		return NULL;
+	buf->refs = 1;
+	buf->borrowed = true;
+	buf->data = bytes;
+	buf->cap = cap;
+	return buf;
 }
 
 TbBuf *
@@ -67,6 +81,8 @@ tb_buf_reserve(TbBuf *buf, size_t cap)
 
 	if (cap <= buf->cap)
 		return TB_OK;
+	if (buf->borrowed || buf->whole != NULL)
+		return TB_E_NOMEM;		/* there is no more of this memory */
 	data = tb_malloc_aligned(cap);
 	if (data == NULL)
 		return TB_E_NOMEM;

@@ -13,11 +13,14 @@ typedef struct TbBuf
 	size_t		len;			/* bytes in use */
 	size_t		cap;			/* bytes allocated */
 	int			refs;			/* atomic */
-	struct TbBuf *whole;		/* a reference to the buffer that data lies in; NULL: data is owned */
+	struct TbBuf *whole;		/* a reference to the buffer that data lies in; NULL: none */
+	bool		borrowed;		/* data is somebody else's */
 } TbBuf;
 
 /* owns: caller holds one reference. cap 0 allowed. NULL when memory is gone. */
 extern TbBuf *tb_buf_new(size_t cap);
+/* Around memory that stays the caller's and outlives the buffer; never grown. */
+extern TbBuf *tb_buf_wrap(void *bytes, size_t cap);
 extern TbBuf *tb_buf_ref(TbBuf *buf);
 extern void tb_buf_unref(TbBuf *buf);	/* NULL allowed */
 /* Bytes [offset, offset + len) of buf, which stays as long as its part. To be read only. NULL when memory is gone. */

@@ -26,18 +26,6 @@ typedef struct Decoding
 
 /* ---- elements of a chunk ---- */
 
-/* Decode a private part into target. errors: CORRUPT, NOMEM. */
-static TbStatus
-decode_private(const TbFetch *fetch, const TbPart *part, uint8_t *target, TbError *err)
-{
-	TbScratch  *scratch = tb_scratch_mine();
-
-	if (scratch == NULL)
-		return tb_fail(err, TB_E_NOMEM, "out of memory");
-	return tb_chain_decode(fetch->chain, part->bytes->data, part->bytes->len, target,
-						   tb_chain_decoded_bytes(fetch->chain), scratch, err);
-}
-
 /* Elements as they are stored, where the chain is the identity. errors: CORRUPT (size). */
 static TbStatus
 check_plain(const TbFetch *fetch, const TbBuf *bytes, const uint8_t **elements, TbError *err)
@@ -52,6 +40,25 @@ check_plain(const TbFetch *fetch, const TbBuf *bytes, const uint8_t **elements, 
 	}
 	*elements = bytes->data;
 	return TB_OK;
+}
+
+/* Decode a private part into target. errors: CORRUPT, NOMEM. */
+static TbStatus
+decode_private(const TbFetch *fetch, const TbPart *part, uint8_t *target, TbError *err)
+{
+	TbScratch  *scratch;
+
+	if (part->bytes->data == target)
+	{
+		const uint8_t *elements;
+
+		return check_plain(fetch, part->bytes, &elements, err); /* they have landed there */
+	}
+	scratch = tb_scratch_mine();
+	if (scratch == NULL)
+		return tb_fail(err, TB_E_NOMEM, "out of memory");
+	return tb_chain_decode(fetch->chain, part->bytes->data, part->bytes->len, target,
+						   tb_chain_decoded_bytes(fetch->chain), scratch, err);
 }
 
 /* A pointer to all elements of a chunk, good until the next call. errors: CORRUPT, NOMEM. */
@@ -189,11 +196,22 @@ place_fill(const Decoding *decoding, const TbRuns *runs)
 
 /* True where the whole chunk, padding included, is one run of the region. */
 static bool
-is_one_run(const TbFetch *fetch, const TbOverlap *overlap, const TbRuns *runs)
+is_one_run(const TbFetch *fetch, const TbRuns *runs)
 {
 	size_t		elements = tb_chain_decoded_bytes(fetch->chain) / tb_dtype_size(fetch->meta->dtype);
 
 	return runs->n == 0 && runs->run == elements;
+}
+
+uint8_t *
+tb_fetch_target(const TbFetch *fetch, const uint64_t *index)
+{
+	TbOverlap	overlap;
+	TbRuns		runs;
+
+	tb_overlap_of(&fetch->region, fetch->meta->chunk, index, &overlap);
+	tb_runs_plan(&overlap, fetch->meta->chunk, fetch->region.count, &runs);
+	return is_one_run(fetch, &runs) ? fetch->into + runs.dst * tb_dtype_size(fetch->meta->dtype) : NULL;
 }
 
 static TbStatus
@@ -215,7 +233,7 @@ decode_part(Decoding *decoding, uint32_t number, TbError *err)
 		place_fill(decoding, &runs);
 		return TB_OK;
 	}
-	if (part->load == NULL && decoding->unpacker.plain && is_one_run(fetch, &overlap, &runs))
+	if (part->load == NULL && decoding->unpacker.plain && is_one_run(fetch, &runs))
 		return decode_private(fetch, part, decoding->dst + runs.dst * decoding->unpacker.dst_bytes,
 							  err);
 	status = chunk_elements(decoding, part, &elements, err);

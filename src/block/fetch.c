@@ -80,8 +80,9 @@ typedef enum OpenKind
 	OPEN_READ, OPEN_SHARED, OPEN_LOCATE
 } OpenKind;
 
+/* *out stays without requests until it is advanced. */
 static TbStatus
-open_fetch(TbArray *array, const TbRegion *region, OpenKind kind, TbFetch **out, TbError *err)
+new_fetch(TbArray *array, const TbRegion *region, OpenKind kind, TbFetch **out, TbError *err)
 {
 	TbStatus	status = tb_array_poll(array, err);
 	TbFetch    *fetch;
@@ -112,15 +113,40 @@ open_fetch(TbArray *array, const TbRegion *region, OpenKind kind, TbFetch **out,
 		tb_fetch_free(fetch);
 		return status;
 	}
-	tb_fetch_advance(fetch);
 	*out = fetch;
 	return TB_OK;
+}
+
+static TbStatus
+open_fetch(TbArray *array, const TbRegion *region, OpenKind kind, TbFetch **out, TbError *err)
+{
+	TbStatus	status = new_fetch(array, region, kind, out, err);
+
+	if (status == TB_OK)
+		tb_fetch_advance(*out);
+	return status;
 }
 
 TbStatus
 tb_fetch_open(TbArray *array, const TbRegion *region, TbFetch **fetch, TbError *err)
 {
 	return open_fetch(array, region, OPEN_READ, fetch, err);
+}
+
+TbStatus
+tb_fetch_open_into(TbArray *array, const TbRegion *region, TbTreatment treatment, void *dst, TbFetch **fetch,
+				   TbError *err)
+{
+	TbStatus	status = new_fetch(array, region, OPEN_READ, fetch, err);
+	TbUnpacker	unpacker;
+
+	if (status != TB_OK)
+		return status;
+	if (tb_chain_is_identity((*fetch)->chain) &&
+		tb_unpacker_init(&unpacker, &(*fetch)->meta->packing, treatment, NULL) == TB_OK && unpacker.plain)
+		(*fetch)->into = dst;
+	tb_fetch_advance(*fetch);
+	return TB_OK;
 }
 
 TbStatus

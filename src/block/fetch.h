@@ -90,6 +90,7 @@ struct TbFetch
 	TbRegion	region;
 	bool		locate_only;
 	bool		share_all;		/* also whole chunks are shared */
+	uint8_t    *into;			/* borrowed; NULL, or where elements go, which are wanted as they are stored */
 	TbBox		chunks;			/* innermost chunks touched; number = part */
 	TbBox		objects;		/* stored objects touched (the same where not sharded) */
 
@@ -147,6 +148,11 @@ extern void tb_fetch_start_node(TbFetch *fetch);	/* the first waiting node's ind
 /* An object is not the one its index was read from: begin it again, once; then the fetch fails with
  * CHANGED. The slot that found it is given back before. */
 extern void tb_fetch_object_changed(TbFetch *fetch, TbObject *object, uint32_t part);
+
+/* decode.c */
+
+/* Where the elements of a chunk lie in `into`, NULL: not in one piece. */
+extern uint8_t *tb_fetch_target(const TbFetch *fetch, const uint64_t *index);
 
 /* chunk_cache.c */
 extern size_t tb_chunk_limit(const TbChain *chain);	/* cap of an encoded chunk, bytes */

@@ -253,6 +253,18 @@ start_shared(TbFetch *fetch, uint32_t number)
 	tb_load_wait(slot->load, &slot->waiter);
 }
 
+/* Have the bytes land where they are wanted, if they are in one piece there. */
+static void
+set_target(TbFetch *fetch, uint32_t number, TbRead *read)
+{
+	uint64_t	index[TB_MAX_DIM];
+
+	tb_box_index(&fetch->chunks, number, index);
+	read->into = tb_fetch_target(fetch, index);
+	if (read->into != NULL)
+		read->into_bytes = tb_chain_decoded_bytes(fetch->chain);
+}
+
 /* Read a part for this fetch alone. */
 static void
 start_read(TbFetch *fetch, uint32_t number)
@@ -285,6 +297,8 @@ start_read(TbFetch *fetch, uint32_t number)
 	}
 	else if (!tb_fetch_object_key(fetch, number, slot->key))
 		slot->key[0] = '\0';	/* cannot be: the buffer holds any key */
+	if (fetch->into != NULL)
+		set_target(fetch, number, read);
 	read->done = read_done;
 	read->arg = slot;
 	fetch->requests++;

@@ -60,7 +60,7 @@ make_room(TbAnswer *a, uint64_t bytes)
 {
 	TbOp	   *op = a->op;
 
-	op->data = tb_io_buf(op->store->io, (size_t) bytes);
+	op->data = tb_op_buf(op, (size_t) bytes);
 	if (op->data == NULL)
 		tb_op_nomem(op);
 	return op->data != NULL;

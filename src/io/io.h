@@ -122,6 +122,10 @@ struct TbRead
 	uint64_t	length;
 	const char *if_version;		/* NULL or a version seen before: another one is CHANGED; borrowed */
 	bool		no_cache;		/* ask the store itself: what came before was damaged */
+	/* NULL, or where the caller wants the bytes, borrowed until done or cancel: a store that can lets them land there, and
+	 * data->data is `into` then; else data is a buffer like any */
+	void	   *into;
+	size_t		into_bytes;
 	void		(*done) (TbRead *read); /* from the pump, never from inside tb_store_read */
 	void	   *arg;
 

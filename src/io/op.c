@@ -271,6 +271,14 @@ tb_op_cancel(TbOp *op)
 	tb_io_kick(io);
 }
 
+TbBuf *
+tb_op_buf(TbOp *op, size_t cap)
+{
+	if (op->into != NULL && cap > 0 && cap <= op->into_bytes)
+		return tb_buf_wrap(op->into, cap);
+	return tb_io_buf(op->store->io, cap);
+}
+
 TbStatus
 tb_op_nomem(TbOp *op)
 {

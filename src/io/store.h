@@ -77,6 +77,8 @@ struct TbOp
 	const char *query;			/* NULL, or names and values, encoded, sorted by name */
 	TbBuf	   *body;			/* a reference; NULL: none */
 	bool		create_once;	/* PUT, POST: an object that exists is CHANGED */
+	void	   *into;			/* borrowed; NULL, or where the only want has room for the bytes */
+	size_t		into_bytes;
 
 	/* whose it is. Called once with the outcome, from the pump; op is freed when it returns. */
 	void		(*ended) (TbOp *op);
@@ -159,6 +161,7 @@ struct TbIo
 
 	/* the loop's thread */
 	TbHttp	   *http;			/* owned; made with the first http store */
+	struct TbCredsSource *creds;	/* list; each is owned by the stores that use it (creds_source.c) */
 	TbOpQueue	local;			/* ops of stores that connect to nothing */
 	TbOpQueue	remote;
 	uint64_t	random;			/* state of the jitter */
@@ -203,6 +206,8 @@ extern void tb_op_submit(TbOp *op);
 extern void tb_op_cancel(TbOp *op);
 /* An attempt has ended: op's outcome is complete. May free op and its store. thread: the loop's. */
 extern void tb_op_finish(TbOp *op);
+/* A buffer for cap bytes of an attempt's answer: the want's own memory where it fits. NULL when memory is gone. */
+extern TbBuf *tb_op_buf(TbOp *op, size_t cap);
 /* Fail the attempt with out of memory. */
 extern TbStatus tb_op_nomem(TbOp *op);
 /* Record op->status and where it happened; returns the status. code is what err holds. */

@@ -71,7 +71,7 @@ attempt(TbOp *op)
 		op->data = tb_buf_ref(object->bytes);
 		return;
 	}
-	op->data = tb_io_buf(op->store->io, (size_t) length);
+	op->data = tb_op_buf(op, (size_t) length);
 	if (op->data == NULL)
 	{
 		tb_op_nomem(op);

@@ -199,6 +199,8 @@ send_want(TbWant *want)
 	op->kind = want->kind;
 	op->offset = want->offset;
 	op->length = want->length;
+	op->into = want->read->into;
+	op->into_bytes = want->read->into_bytes;
 	op->ended = tb_wants_ended;
 	op->wants = want;
 	want->op = op;

@@ -160,7 +160,7 @@ run_memory(TbDelivery *d, TbStatus status)
 	/* an empty region has a page of its own, so that every handle has memory to share */
 	status = tb_dev_alloc(d->device, d->bytes > 0 ? d->bytes : 1, &d->mem, &d->error);
 	if (status == TB_OK)
-		status = tb_fetch_open(d->array, &d->region, &d->fetch, &d->error);
+		status = tb_fetch_open_into(d->array, &d->region, d->treatment, d->mem.host, &d->fetch, &d->error);
 	if (status != TB_OK)
 	{
 		fail(d, status);

@@ -205,7 +205,8 @@ start_fetch(TbStream *stream, TbItem *item, const TbDatasetCell *cell)
 	region.ndim = columns[tensor->column].ndim;
 	memcpy(region.start, cell->start, sizeof(region.start));
 	memcpy(region.count, columns[tensor->column].shape, sizeof(region.count));
-	if (tb_fetch_open(stream->arrays[cell->array].array, &region, &item->fetch, &err) != TB_OK)
+	if (tb_fetch_open_into(stream->arrays[cell->array].array, &region, columns[tensor->column].treatment, item->target,
+						   &item->fetch, &err) != TB_OK)
 	{
 		item->state = TB_ITEM_DONE;
 		item_failed(item, &err);

@@ -84,6 +84,30 @@ check_places(const Sample *s, TbFetch *fetch, const TbRegion *region)
 		assert_true(tb_fetch_version(fetch) != 0);
 }
 
+/* A fetch that lets chunks land where they are wanted gives the same elements. */
+static void
+check_into(const Sample *s, TbEngine *engine, TbArray *array, const TbRegion *region)
+{
+	TbTreatment plain = {.raw = true, .cast = TB_NONE};
+	size_t		n;
+	int32_t    *want = sample_region(s, region, &n);
+	int32_t    *got = malloc((n + 1) * sizeof(int32_t));
+	TbFetch    *fetch;
+	TbStatus	status;
+	TbError		error;
+
+	got[n] = 4711;
+	assert_ok(tb_fetch_open_into(array, region, plain, got, &fetch, &error), error);
+	WAIT(engine, status, tb_fetch_poll(fetch, &error));
+	assert_ok(status, error);
+	assert_ok(tb_fetch_decode(fetch, plain, got, n * sizeof(int32_t), &error), error);
+	assert_memory_equal(got, want, n * sizeof(int32_t));
+	assert_int_equal(got[n], 4711);
+	tb_fetch_free(fetch);
+	free(want);
+	free(got);
+}
+
 static void
 random_rounds(int rounds, uint32_t random)
 {
@@ -110,6 +134,7 @@ random_rounds(int rounds, uint32_t random)
 			check_fetch(&s, fetch, &region);
 			check_places(&s, fetch, &region);
 			tb_fetch_free(fetch);
+			check_into(&s, engine, array, &region);
 		}
 		tb_array_unref(array);
 		tb_source_unref(source);
@@ -148,6 +173,42 @@ sharded(int32_t add)
 }
 
 static const TbRegion everything = {.ndim = 2, .count = {16, 16}};
+
+/* A whole chunk that is stored as it is wanted is not copied. */
+static void
+lands_in_place(void **state)
+{
+	TbEngine   *engine = engine_open(0);
+	Sample		s = {.path = "a/b", .separator = '/', .ndim = 2, .shape = {16, 8}, .chunk = {4, 8}, .n_levels = 1, .shard = {{8, 8}},
+					 .seed = 5};
+	TbRegion	rows = {.ndim = 2, .start = {4, 0}, .count = {8, 8}};
+	TbTreatment plain = {.raw = true};
+	int32_t		dst[64];
+	int32_t    *want;
+	size_t		n;
+	TbSource   *source;
+	TbArray    *array;
+	TbFetch    *fetch;
+	TbStatus	status;
+	TbError		error;
+
+	assert_int_equal(tb_source_open_mem(engine, &source, NULL), TB_OK);
+	sample_build(&s, tb_source_store(source));
+	array = array_open(engine, source, "a/b");
+	assert_ok(tb_fetch_open_into(array, &rows, plain, dst, &fetch, &error), error);
+	WAIT(engine, status, tb_fetch_poll(fetch, &error));
+	assert_ok(status, error);
+	want = sample_region(&s, &rows, &n);
+	assert_memory_equal(dst, want, sizeof(dst));	/* before decoding */
+	assert_ok(tb_fetch_decode(fetch, plain, dst, sizeof(dst), &error), error);
+	assert_memory_equal(dst, want, sizeof(dst));
+	free(want);
+	tb_fetch_free(fetch);
+	tb_array_unref(array);
+	tb_source_unref(source);
+	sample_free(&s);
+	tb_engine_free(engine);
+}
 
 static void
 requests_are_few(void **state)
@@ -528,6 +589,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(random_arrays),
+		cmocka_unit_test(lands_in_place),
 		cmocka_unit_test(requests_are_few),
 		cmocka_unit_test(changed_shards),
 		cmocka_unit_test(never_two_versions),
