@@ -117,7 +117,7 @@ begin(Bench *bench, Slot *slot)
 	slot->busy = true;
 	(void) tb_region_elements(&region, &elements);
 	slot->len = elements * tb_dtype_size(tb_treated_dtype(meta, bench->treatment));
-	if (tb_fetch_open(bench->array, &region, &slot->fetch, &err) != TB_OK)
+	if (tb_fetch_open_into(bench->array, &region, bench->treatment, slot->bytes, &slot->fetch, &err) != TB_OK)
 		fail(&err);
 	tb_fetch_on_ready(slot->fetch, ready, slot);
 }
