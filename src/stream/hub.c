@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DEFAULT_WORK_BYTES (UINT64_C(64) << 20)
+#define DEFAULT_WORK_BYTES (UINT64_C(56) << 20)
 #define DEFAULT_PATIENCE_MS 5000
 
 static uint64_t
@@ -43,6 +43,8 @@ tb_hub_new(const TbHubOptions *options, TbHub **hub, TbError *err)
 	h->loop = tb_engine_loop(h->engine);
 	h->pool = tb_engine_pool(h->engine);
 	h->work_limit = options->work_limit > 0 ? options->work_limit : DEFAULT_WORK_BYTES;
+	h->ahead_limit = h->work_limit / 2;
+	h->work_limit -= h->ahead_limit;
 	h->sources.hub = h;
 	tb_budget_init(&h->memory, h->loop,
 				   options->ring_limit > 0 ? options->ring_limit : quarter_of_memory(),
@@ -86,9 +88,11 @@ tb_hub_epoch(const TbHub *hub)
 }
 
 /* One fetch is always allowed: a sample larger than the budget must pass too. */
-static bool
-has_room(const TbHub *hub)
+bool
+tb_hub_has_room(const TbHub *hub, bool ahead)
 {
+	if (ahead)
+		return hub->ahead_bytes < hub->ahead_limit;
 	return hub->work_items == 0 || hub->work_bytes < hub->work_limit;
 }
 
@@ -103,7 +107,7 @@ run_schedule(TbTask *task)
 	hub->scheduled = false;
 	for (TbStream *s = hub->first; s != NULL; s = s->next)
 		streams++;
-	while (idle < streams && has_room(hub))
+	while (idle < streams && (tb_hub_has_room(hub, false) || tb_hub_has_room(hub, true)))
 	{
 		idle = tb_pipe_start_one(stream) ? 0 : idle + 1;
 		stream = stream->next != NULL ? stream->next : hub->first;

@@ -21,7 +21,7 @@ typedef struct TbHubOptions
 	int			threads;		/* decode threads */
 	TbIoOptions io;
 	uint64_t	ring_limit;		/* bytes of all rings and loads; 0: a quarter of the machine's memory */
-	uint64_t	work_limit;		/* encoded bytes under way; 0: 64 MiB */
+	uint64_t	work_limit;		/* encoded bytes under way; 0: 56 MiB */
 	int			patience_ms;	/* how long an open or a load waits for ring memory; 0: 5000 */
 } TbHubOptions;
 

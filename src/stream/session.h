@@ -41,9 +41,11 @@ struct TbHub
 	uint8_t		epoch[16];
 	TbBudget	memory;			/* of rings and loads */
 
-	uint64_t	work_limit;		/* bytes of fetches under way, by estimate */
+	uint64_t	work_limit;		/* bytes of fetches under way for slots, by estimate */
 	uint64_t	work_bytes;
 	uint32_t	work_items;
+	uint64_t	ahead_limit;	/* the same for batches without a slot: what waits there takes nothing from others' slots */
+	uint64_t	ahead_bytes;
 
 	TbSources	sources;
 	TbDatasetEntry *datasets;	/* list; each entry is owned by those who use it */
@@ -64,6 +66,8 @@ struct TbHub
 /* Number among the rank's batches of this stream's k-th one: DataLoader workers share them out. */
 extern uint64_t tb_stream_number(const TbStream *stream, uint64_t k);
 
+/* Room in the budget for one more fetch, for a slot or ahead of them. */
+extern bool tb_hub_has_room(const TbHub *hub, bool ahead);
 /* Start fetches soon: called wherever something became startable. */
 extern void tb_hub_schedule(TbHub *hub);
 
@@ -99,9 +103,11 @@ typedef struct TbStreamColumn
 	uint64_t	guess;			/* bytes that the next fetch may take while it is under way */
 } TbStreamColumn;
 
-/* Work on the batch in a slot; indexes are the ring's. */
+/* Work on a batch. The first are the ring's slots; behind them are places for batches that wait for a slot. */
 typedef struct TbWork
 {
+	uint64_t	batch;
+	bool		waits;			/* in use, without a slot */
 	uint64_t   *rows;			/* owned; dataset row of each sample */
 	uint32_t	samples;
 	uint32_t	padded;
@@ -150,7 +156,8 @@ struct TbStream
 
 	TbTicket	ticket;			/* of ring memory */
 	TbRing		ring;
-	TbWork	   *work;			/* owned; one a slot */
+	TbWork	   *work;			/* owned; n_work of them */
+	uint32_t	n_work;			/* the ring's slots and places ahead of them */
 	uint64_t	begun;			/* batches */
 	uint64_t	done;			/* handed out */
 	uint64_t	stop;			/* batches from here on are not begun: one before failed */
