@@ -169,6 +169,9 @@ typedef struct TbScanSpec
 	TbUnindexed unindexed;
 	uint64_t	compute_limit_bytes; /* decoded bytes that COMPUTE may read; over it: LIMIT */
 	bool		descending;		/* by block number */
+	uint64_t	first_block;	/* a run of blocks, for scans that several processes share */
+	uint64_t	n_blocks;		/* of the run; 0: every block from first_block on */
+	bool		limit_checked;	/* another run of the same scan has looked at the limit */
 } TbScanSpec;
 
 typedef enum TbBlockState

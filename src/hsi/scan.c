@@ -40,6 +40,18 @@ init_arrays(TbScan *scan, TbError *err)
 	return TB_OK;
 }
 
+/* Where to begin and to end, within the grid. */
+static void
+set_run(TbScan *scan, const TbScanSpec *spec)
+{
+	uint64_t	all = scan->probe.info->n_blocks;
+
+	scan->done_blocks = spec->first_block < all ? spec->first_block : all;
+	scan->end_blocks = all;
+	if (spec->n_blocks > 0 && spec->n_blocks < all - scan->done_blocks)
+		scan->end_blocks = scan->done_blocks + spec->n_blocks;
+}
+
 TbStatus
 tb_scan_open(const TbScanSpec *spec, TbScan **scan, TbError *err)
 {
@@ -53,10 +65,12 @@ tb_scan_open(const TbScanSpec *spec, TbScan **scan, TbError *err)
 	made->limit_bytes = spec->compute_limit_bytes;
 	made->descending = spec->descending;
 	made->slab_blocks = FIRST_SLAB;
+	made->checked = spec->limit_checked;
 	status = tb_probe_init(&made->probe, spec, err);
 	if (status == TB_OK)
 	{
 		made->counters.blocks = made->probe.info->n_blocks;
+		set_run(made, spec);
 		tb_walk_init(&made->walk, &made->probe, &made->counters);
 		status = init_arrays(made, err);
 	}
@@ -130,6 +144,8 @@ next_slab(const TbScan *scan, TbBox *slab)
 	const TbGridInfo *info = scan->probe.info;
 	uint64_t	inner = 1;		/* blocks below one place of the axis that is cut */
 	uint64_t	done = scan->done_blocks;
+	uint64_t	left = scan->end_blocks - done;
+	uint64_t	wanted = scan->slab_blocks < left ? scan->slab_blocks : left;
 	uint64_t	length;
 	int			cut = info->ndim - 1;
 
@@ -140,7 +156,7 @@ next_slab(const TbScan *scan, TbBox *slab)
 	}
 	if (info->ndim == 0)
 		return;
-	while (cut > 0 && inner * info->blocks[info->order[cut]] <= scan->slab_blocks &&
+	while (cut > 0 && inner * info->blocks[info->order[cut]] <= wanted &&
 		   done % (inner * info->blocks[info->order[cut]]) == 0)
 		inner *= info->blocks[info->order[cut--]];
 	for (int i = cut + 1; i < info->ndim; i++)
@@ -153,7 +169,7 @@ next_slab(const TbScan *scan, TbBox *slab)
 		slab->start[a] = done % info->blocks[a];
 		done /= info->blocks[a];
 	}
-	length = scan->slab_blocks / inner;
+	length = wanted / inner;
 	length = length == 0 ? 1 : length;
 	if (length > info->blocks[info->order[cut]] - slab->start[info->order[cut]])
 		length = info->blocks[info->order[cut]] - slab->start[info->order[cut]];
@@ -445,7 +461,7 @@ tb_scan_next(TbScan *scan, const TbBlockRow **row, TbError *err)
 
 	*row = NULL;
 	while (status == TB_OK && (scan->walking || scan->emitting ||
-							   scan->done_blocks < scan->probe.info->n_blocks))
+							   scan->done_blocks < scan->end_blocks))
 	{
 		bool		found = false;
 

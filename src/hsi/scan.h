@@ -30,6 +30,7 @@ struct TbScan
 	/* slabs */
 	bool		checked;		/* the limit on computing was looked at */
 	uint64_t	done_blocks;	/* in the order of the scan */
+	uint64_t	end_blocks;		/* where the run ends */
 	uint64_t	slab_blocks;	/* wanted size of the next one */
 	TbWalk		walk;
 	bool		walking;

@@ -190,6 +190,48 @@ tbpg_ahead_begin(const TbpgRef *ref, TbArray *array, const TbRegion *region)
 	return tbpg_ahead_begin_for(NULL, ref, array, region);
 }
 
+bool
+tbpg_ahead_begin_ref(const void *scan, const TbpgRef *ref)
+{
+	TbpgTable  *table;
+	TbRegion	region;
+
+	/* whoever has no right to read it will be told so by read() */
+	if (!tbpg_ref_is_live(ref))
+		return true;
+	table = tbpg_table(ref->relid, ref->stamp_user);
+	if (ref->attnum > table->natts || table->column[ref->attnum - 1].role != TBPG_ARRAY)
+		return true;
+	region.ndim = ref->ndim;
+	for (int d = 0; d < ref->ndim; d++)
+	{
+		region.start[d] = (uint64_t) tbpg_ref_start_of(ref)[d];
+		region.count[d] = (uint64_t) tbpg_ref_count_of(ref)[d];
+	}
+	return tbpg_ahead_begin_for(scan, ref, table->info->array[table->column[ref->attnum - 1].index], &region);
+}
+
+void
+tbpg_ahead_kick(void)
+{
+	if (registry != NULL && hash_get_num_entries(registry) > 0)
+		tb_engine_pump(tbpg_engine());
+}
+
+bool
+tbpg_ahead_ready(const TbpgRef *ref)
+{
+	AheadKey	key;
+	AheadEntry *entry;
+	TbError		err;
+
+	if (registry == NULL || hash_get_num_entries(registry) == 0)
+		return true;
+	make_key(ref, &key);
+	entry = hash_search(registry, &key, HASH_FIND, NULL);
+	return entry == NULL || tb_fetch_poll(entry->fetch, &err) != TB_AGAIN;
+}
+
 TbFetch *
 tbpg_ahead_take(const TbpgRef *ref)
 {

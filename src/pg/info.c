@@ -246,6 +246,8 @@ walk_plan(Estimate *estimate, Plan *plan, PlannedStmt *stmt, EState *estate)
 		children = ((MergeAppend *) plan)->mergeplans;
 	else if (IsA(plan, SubqueryScan))
 		children = list_make1(((SubqueryScan *) plan)->subplan);
+	else if (IsA(plan, CustomScan))
+		children = ((CustomScan *) plan)->custom_plans;
 	foreach(lc, children)
 		walk_plan(estimate, lfirst(lc), stmt, estate);
 	walk_plan(estimate, plan->lefttree, stmt, estate);

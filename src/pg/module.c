@@ -7,6 +7,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 
+#include "pg/fdw.h"
 #include "pg/supervisor.h"
 #include "pg/tbpg.h"
 
@@ -19,4 +20,5 @@ _PG_init(void)
 {
 	tbpg_define_settings();
 	tbpg_supervisor_init();
+	tbpg_lookahead_init();
 }

@@ -29,6 +29,7 @@
 /* Costs in the planner's units, set beside seq_page_cost 1: starting looks at nodes, a row costs its making. */
 #define COST_STARTUP 2.0
 #define COST_ROW 0.02
+#define COST_BLOCK 0.00001	/* going past a block */
 
 typedef struct PlanRel
 {
@@ -135,23 +136,117 @@ block_pathkeys(PlannerInfo *root, RelOptInfo *rel, const TbpgTable *table, bool 
 	return keys;
 }
 
+typedef struct ReadWalk
+{
+	Index		varno;
+	List	   *attrs;
+} ReadWalk;
+
+/* read(column) anywhere in the query, at this query level. */
+static bool
+find_reads(Node *node, ReadWalk *walk)
+{
+	Var		   *var;
+
+	if (node == NULL)
+		return false;
+	var = tbpg_read_column(node);
+	if (var != NULL && var->varno == (int) walk->varno)
+		walk->attrs = list_append_unique_int(walk->attrs, var->varattno);
+	return expression_tree_walker(node, find_reads, walk);
+}
+
+static List *
+reads_in(Node *node, const RelOptInfo *rel)
+{
+	ReadWalk	walk = {.varno = rel->relid};
+
+	find_reads(node, &walk);
+	return walk.attrs;
+}
+
+/* Also where a view or subquery above was flattened: the processed target list has the final expressions. */
+static List *
+read_columns(PlannerInfo *root, RelOptInfo *rel)
+{
+	List	   *attrs = reads_in((Node *) root->processed_tlist, rel);
+
+	attrs = list_concat_unique_int(attrs, reads_in((Node *) root->parse->jointree, rel));
+	return list_concat_unique_int(attrs, reads_in((Node *) root->parse->havingQual, rel));
+}
+
+/* Decoded bytes that read() makes of a row, those that need no decoding at an eighth. */
+static double
+read_bytes(PlannerInfo *root, RelOptInfo *rel, const TbpgTable *table)
+{
+	List	   *attrs = read_columns(root, rel);
+	double		elements = 1;
+	double		bytes = 0;
+	ListCell   *lc;
+
+	for (int d = 0; d < table->info->ndim; d++)
+		elements *= (double) Min(table->info->cell[d], table->info->shape[d]);
+	foreach(lc, attrs)
+	{
+		const TbpgColumn *column = &table->column[lfirst_int(lc) - 1];
+		const TbArray *array;
+
+		if (lfirst_int(lc) > table->natts || column->role != TBPG_ARRAY)
+			continue;
+		array = table->info->array[column->index];
+		bytes += (double) tb_dtype_size(tb_array_meta(array)->packing.decoded) /
+			(strchr(tb_array_codecs(array), ',') == NULL ? 8 : 1);
+	}
+	return elements * bytes;
+}
+
 static void
 add_paths(PlannerInfo *root, RelOptInfo *rel, double rows, Relids outer)
 {
 	PlanRel    *plan = rel->fdw_private;
-	Cost		total = COST_STARTUP + rows * COST_ROW + rel->tuples * 0.00001;
+	Cost		total = COST_STARTUP + rows * COST_ROW + rel->tuples * COST_BLOCK;
 	bool		descending = false;
 	List	   *pathkeys = outer == NULL ? block_pathkeys(root, rel, plan->table, &descending) : NIL;
 	ForeignPath *path = tbpg_foreignscan_path(root, rel, rows, COST_STARTUP, total, NIL, outer, NULL);
 
-	path->fdw_private = list_make1(makeInteger(0));
+	path->fdw_private = list_make2(makeInteger(0), NIL);
 	add_path(rel, (Path *) path);
 	if (pathkeys != NIL)
 	{
 		path = tbpg_foreignscan_path(root, rel, rows, COST_STARTUP, total, pathkeys, outer, NULL);
-		path->fdw_private = list_make1(makeInteger(descending));
+		path->fdw_private = list_make2(makeInteger(descending), NIL);
 		add_path(rel, (Path *) path);
 	}
+}
+
+/*
+ * A path that several processes share. How many the planner asks for follows from its own rule about the size
+ * of a table: here that of the rows, and of what read() makes of them. Values that only have to be copied make
+ * no work that another process could take over: sending them there costs as much.
+ */
+static void
+add_shared_path(PlannerInfo *root, RelOptInfo *rel)
+{
+	PlanRel    *plan = rel->fdw_private;
+	double		bytes = rel->rows * rel->reltarget->width + rel->rows * read_bytes(root, rel, plan->table);
+	Cost		total = COST_STARTUP + rel->rows * COST_ROW + rel->tuples * COST_BLOCK;
+	ForeignPath *path;
+	double		share;
+	int			workers;
+
+	if (!rel->consider_parallel || rel->lateral_relids != NULL)
+		return;
+	workers = compute_parallel_worker(rel, bytes / BLCKSZ, -1, max_parallel_workers_per_gather);
+	if (workers <= 0)
+		return;
+	/* as the server does it for its own scans: the leader takes part the less, the more workers there are */
+	share = workers + (parallel_leader_participation ? Max(1.0 - 0.3 * workers, 0) : 0);
+	path = tbpg_foreignscan_path(root, rel, clamp_row_est(rel->rows / share), COST_STARTUP,
+								 COST_STARTUP + (total - COST_STARTUP) / share, NIL, NULL, NULL);
+	path->fdw_private = list_make2(makeInteger(0), NIL);
+	path->path.parallel_aware = true;
+	path->path.parallel_workers = workers;
+	add_partial_path(rel, (Path *) path);
 }
 
 static bool
@@ -197,45 +292,8 @@ void
 tbpg_get_paths(PlannerInfo *root, RelOptInfo *rel, Oid relid)
 {
 	add_paths(root, rel, rel->rows, rel->lateral_relids);
+	add_shared_path(root, rel);
 	add_join_paths(root, rel);
-}
-
-typedef struct ReadWalk
-{
-	Index		varno;
-	Oid			read;
-	List	   *attrs;
-	int			depth;
-} ReadWalk;
-
-/* read(column) anywhere in the query, at this query level. */
-static bool
-find_reads(Node *node, ReadWalk *walk)
-{
-	if (node == NULL)
-		return false;
-	if (IsA(node, FuncExpr) && ((FuncExpr *) node)->funcid == walk->read)
-	{
-		Var		   *var = linitial(((FuncExpr *) node)->args);
-
-		if (IsA(var, Var) && var->varno == (int) walk->varno && var->varlevelsup == 0 && var->varattno > 0)
-			walk->attrs = list_append_unique_int(walk->attrs, var->varattno);
-	}
-	return expression_tree_walker(node, find_reads, walk);
-}
-
-/* Also where a view or subquery above was flattened: the processed target list has the final expressions. */
-static List *
-read_columns(PlannerInfo *root, RelOptInfo *rel)
-{
-	ReadWalk	walk = {.varno = rel->relid, .read = tbpg_read_function()};
-
-	if (!OidIsValid(walk.read))
-		return NIL;
-	find_reads((Node *) root->processed_tlist, &walk);
-	find_reads((Node *) root->parse->jointree, &walk);
-	find_reads((Node *) root->parse->havingQual, &walk);
-	return walk.attrs;
 }
 
 /*
@@ -262,6 +320,7 @@ tbpg_get_plan(PlannerInfo *root, RelOptInfo *rel, Oid relid, ForeignPath *path, 
 {
 	List	   *pushed = NIL;
 	List	   *private;
+	List	   *ahead;
 	List	   *quals = NIL;
 	ListCell   *lc;
 
@@ -276,6 +335,9 @@ tbpg_get_plan(PlannerInfo *root, RelOptInfo *rel, Oid relid, ForeignPath *path, 
 			pushed = lappend_int(pushed, list_length(quals));
 		quals = lappend(quals, info->clause);
 	}
-	private = list_make4(pushed, read_columns(root, rel), linitial(path->fdw_private), used_columns(rel, quals));
+	ahead = list_concat_unique_int(list_copy(list_nth(path->fdw_private, TBPG_PATH_AHEAD)), reads_in((Node *) quals, rel));
+	private = list_make5(pushed, read_columns(root, rel), list_nth(path->fdw_private, TBPG_PATH_DESCENDING),
+						 used_columns(rel, quals), ahead);
+	private = lappend(private, makeInteger(root->tuple_fraction <= 0));
 	return make_foreignscan(tlist, quals, rel->relid, NIL, private, NIL, NIL, outer);
 }

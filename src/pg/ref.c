@@ -5,8 +5,9 @@
  *
  * Rights. Whoever uses a ref needs SELECT on its column. A foreign scan stamps the refs it makes
  * with the user it runs as, so that a view can filter rows for users who may not read the table:
- * within the same statement of the same session (leader and parallel workers) the stamped user's
- * rights count. Text and everything that reaches beyond the row carries no stamp.
+ * within the same statement of the same session (leader and parallel workers), and while the scan is
+ * open (a cursor's rows come in later statements), the stamped user's rights count. Text and
+ * everything that reaches beyond the row carries no stamp.
  */
 #include "postgres.h"
 
@@ -15,6 +16,7 @@
 #include "catalog/pg_attribute.h"
 #include "catalog/pg_class.h"
 #include "common/hashfn.h"
+#include "lib/ilist.h"
 #include "libpq/pqformat.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -118,13 +120,53 @@ tbpg_ref_stamp(TbpgRef *ref, Oid user)
 	ref->stamp_start = GetCurrentStatementStartTimestamp();
 }
 
+typedef struct OpenStamp
+{
+	dlist_node	node;
+	int64		start;
+	MemoryContextCallback callback;
+} OpenStamp;
+
+static dlist_head open_stamps = DLIST_STATIC_INIT(open_stamps);
+
+static void
+close_stamp(void *arg)
+{
+	dlist_delete(&((OpenStamp *) arg)->node);
+}
+
+int64
+tbpg_stamp_open(MemoryContext context)
+{
+	OpenStamp  *stamp = MemoryContextAllocZero(context, sizeof(OpenStamp));
+
+	stamp->start = GetCurrentStatementStartTimestamp();
+	dlist_push_head(&open_stamps, &stamp->node);
+	stamp->callback.func = close_stamp;
+	stamp->callback.arg = stamp;
+	MemoryContextRegisterResetCallback(context, &stamp->callback);
+	return stamp->start;
+}
+
+bool
+tbpg_ref_is_live(const TbpgRef *ref)
+{
+	dlist_iter	iter;
+
+	if ((ref->flags & TBPG_REF_STAMPED) == 0 || ref->stamp_pid != leader_pid())
+		return false;
+	if (ref->stamp_start == GetCurrentStatementStartTimestamp())
+		return true;
+	dlist_foreach(iter, &open_stamps)
+		if (dlist_container(OpenStamp, node, iter.cur)->start == ref->stamp_start)
+			return true;
+	return false;
+}
+
 Oid
 tbpg_ref_user(const TbpgRef *ref)
 {
-	if ((ref->flags & TBPG_REF_STAMPED) && ref->stamp_pid == leader_pid() &&
-		ref->stamp_start == GetCurrentStatementStartTimestamp())
-		return ref->stamp_user;
-	return GetUserId();
+	return tbpg_ref_is_live(ref) ? ref->stamp_user : GetUserId();
 }
 
 /* ---- resolving ---- */

@@ -40,6 +40,9 @@ extern TbpgRef *tbpg_ref_new(int ndim);
 /* Whose rights count: the stamped user within the statement that stamped, else the current one. */
 extern Oid	tbpg_ref_user(const TbpgRef *ref);
 
+/* Stamped by this statement, or by a scan that is still open. */
+extern bool tbpg_ref_is_live(const TbpgRef *ref);
+
 /* SELECT on the column of an existing tensor_ref column; locks the table. errors: 42P01, 42703,
  * 42501. */
 extern void tbpg_ref_check_column(Oid relid, AttrNumber attnum, Oid user);

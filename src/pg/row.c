@@ -107,6 +107,7 @@ ref_value(const TbpgScanState *state, AttrNumber attno, const TbpgColumn *column
 	TbpgRef    *ref = tbpg_ref_make(state->table->relid, attno, meta->packing.decoded, region);
 
 	tbpg_ref_stamp(ref, state->user);
+	ref->stamp_start = state->stamp_start;
 	return PointerGetDatum(ref);
 }
 

@@ -2,8 +2,8 @@
  * Running a scan: bind the predicate, walk the index, hand out rows; read ahead where read() is called above.
  *
  * All engine objects hang on memory contexts: one for the scan, one for each (re)scan, so an error anywhere
- * frees them. Rows are pulled ahead only when read() needs their bytes: the queue starts with one row and
- * doubles as rows are used, so LIMIT 1 fetches one block.
+ * frees them. A scan goes through one run of blocks, all of them, or through runs that parallel.c hands out.
+ * Rows are pulled ahead only when read() needs their bytes: queue.c.
  */
 #include "postgres.h"
 
@@ -69,6 +69,20 @@ tbpg_pushed_clauses(ForeignScan *plan)
 	return clauses;
 }
 
+/* A list of attribute numbers as the planner left it; NULL: none. */
+static AttrNumber *
+attributes(const ForeignScan *plan, int which, int *n)
+{
+	List	   *list = list_nth(plan->fdw_private, which);
+	AttrNumber *attrs = list == NIL ? NULL : palloc(sizeof(AttrNumber) * (size_t) list_length(list));
+	ListCell   *lc;
+
+	*n = 0;
+	foreach(lc, list)
+		attrs[(*n)++] = (AttrNumber) lfirst_int(lc);
+	return attrs;
+}
+
 void
 tbpg_begin_scan(ForeignScanState *node, int eflags)
 {
@@ -77,7 +91,6 @@ tbpg_begin_scan(ForeignScanState *node, int eflags)
 	MemoryContext context = AllocSetContextCreate(estate->es_query_cxt, "tensorbank scan", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 	TbpgScanState *state = palloc0(sizeof(TbpgScanState));
-	ListCell   *lc;
 	Oid			user = tbpg_scan_user(node);
 
 	node->fdw_state = state;
@@ -89,44 +102,64 @@ tbpg_begin_scan(ForeignScanState *node, int eflags)
 	state->qual = tbpg_qual_prepare(tbpg_pushed_clauses(plan), state->table, plan->scan.scanrelid, &node->ss.ps);
 	state->econtext = node->ss.ps.ps_ExprContext;
 	state->descending = intVal(list_nth(plan->fdw_private, TBPG_PRIVATE_DESCENDING)) != 0;
-	foreach(lc, (List *) list_nth(plan->fdw_private, TBPG_PRIVATE_READ))
-	{
-		if (state->read_attr == NULL)
-			state->read_attr = palloc(sizeof(AttrNumber) * MaxHeapAttributeNumber);
-		state->read_attr[state->n_read++] = (AttrNumber) lfirst_int(lc);
-	}
+	state->read_attr = attributes(plan, TBPG_PRIVATE_READ, &state->n_read);
+	state->ahead_attr = attributes(plan, TBPG_PRIVATE_AHEAD, &state->n_ahead);
 	find_needs(state, plan);
-	state->depth = 1;
+	state->all_rows = intVal(list_nth(plan->fdw_private, TBPG_PRIVATE_ALL_ROWS)) != 0;
 	if ((eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0)
 		state->io_before = tb_store_counters(tb_source_store(tb_grid_source(state->table->grid)));
 	MemoryContextSwitchTo(old);
 }
 
-/* Bind parameters and start walking. */
+/* Bind parameters. */
 static void
 start_scan(TbpgScanState *state)
 {
 	MemoryContext old = MemoryContextSwitchTo(state->bound_context);
-	TbScanSpec	spec = {
-		.grid = state->table->grid, .hsi = state->table->hsi, .need_array = state->need_array,
-		.unindexed = (TbUnindexed) tbpg_settings.unindexed,
-		.compute_limit_bytes = (uint64_t) tbpg_settings.compute_limit_mb << 20,
-		.descending = state->descending
-	};
-	TbError		err;
 
+	/* a statement of its own where a cursor is fetched from: the refs are good while the scan is open */
+	if (state->stamp_start == 0)
+		state->stamp_start = tbpg_stamp_open(state->context);
 	state->pred = tbpg_qual_bind(state->qual, state->econtext);
 	(void) tbpg_own(state->bound_context, state->pred, free_pred);
-	spec.pred = state->pred;
-	TBPG_CHECK(tb_scan_open(&spec, &state->scan, &err), &err);
 	/* registered after the predicate, so freed before it */
-	(void) tbpg_own(state->bound_context, state->scan, free_scan);
+	state->run = tbpg_own(state->bound_context, NULL, free_scan);
+	state->started = true;
 	state->finished = false;
 	MemoryContextSwitchTo(old);
 }
 
-static void
-add_counters(TbScanCounters *total, const TbScanCounters *part)
+/* Begin to walk the next run of blocks; false: there is none. */
+static bool
+next_run(TbpgScanState *state)
+{
+	TbScanSpec	spec = {
+		.grid = state->table->grid, .hsi = state->table->hsi, .need_array = state->need_array,
+		.unindexed = (TbUnindexed) tbpg_settings.unindexed,
+		.compute_limit_bytes = (uint64_t) tbpg_settings.compute_limit_mb << 20,
+		.descending = state->descending, .pred = state->pred
+	};
+	TbError		err;
+
+	if (state->shared != NULL)
+	{
+		uint64		first;
+		uint64		n;
+
+		if (!tbpg_parallel_claim(state, &first, &n))
+			return false;
+		spec.first_block = first;
+		spec.n_blocks = n;
+		/* whoever begins at the first block looks at the limit for all */
+		spec.limit_checked = first > 0;
+	}
+	TBPG_CHECK(tb_scan_open(&spec, &state->scan, &err), &err);
+	tbpg_owned_set(state->run, state->scan);
+	return true;
+}
+
+void
+tbpg_add_counters(TbScanCounters *total, const TbScanCounters *part)
 {
 	uint64_t   *to = (uint64_t *) total;
 	const uint64_t *from = (const uint64_t *) part;
@@ -134,6 +167,27 @@ add_counters(TbScanCounters *total, const TbScanCounters *part)
 	StaticAssertStmt(sizeof(TbScanCounters) % sizeof(uint64_t) == 0, "counters are all uint64");
 	for (size_t i = 0; i < sizeof(TbScanCounters) / sizeof(uint64_t); i++)
 		to[i] += from[i];
+}
+
+/* The run is over: what it counted stays. */
+static void
+end_run(TbpgScanState *state)
+{
+	TbScanCounters now;
+	const char *warning;
+
+	if (state->scan == NULL)
+		return;
+	now = tb_scan_counters(state->scan);
+	warning = tb_scan_warning(state->scan);
+	if (state->shared != NULL)
+		tbpg_parallel_report(state, &now);
+	else
+		tbpg_add_counters(&state->total, &now);
+	if (warning != NULL && state->warning == NULL)
+		state->warning = MemoryContextStrdup(state->context, warning);
+	state->scan = NULL;
+	tbpg_owned_set(state->run, NULL);
 }
 
 TbScanCounters
@@ -145,7 +199,7 @@ tbpg_scan_totals(const TbpgScanState *state)
 	{
 		TbScanCounters now = tb_scan_counters(state->scan);
 
-		add_counters(&total, &now);
+		tbpg_add_counters(&total, &now);
 	}
 	return total;
 }
@@ -171,117 +225,38 @@ warn_excluded(const TbpgScanState *state)
 				 errhint("Rebuild it with CALL tensorbank.build_index(..., rebuild => true).")));
 }
 
-/* Next row of the index into values; false at the end, *again where wait is false and it would have to wait. */
-static bool
-next_row(TbpgScanState *state, bool wait, bool *again, const TbBlockRow **row)
+bool
+tbpg_scan_row(TbpgScanState *state, bool wait, bool *again, const TbBlockRow **row)
 {
 	TbError		err;
 	TbStatus	status;
 
 	*again = false;
-	if (state->finished)
-		return false;
-	while ((status = tb_scan_next(state->scan, row, &err)) == TB_AGAIN)
+	while (!state->finished)
 	{
-		if (!wait)
+		if (state->scan == NULL && !next_run(state))
+			break;
+		status = tb_scan_next(state->scan, row, &err);
+		if (status == TB_AGAIN && !wait)
 		{
 			*again = true;
 			return false;
 		}
-		tbpg_wait();
-	}
-	if (status != TB_OK)
-		tbpg_raise(&err);
-	if (*row == NULL)
-	{
-		state->finished = true;
-		return false;
-	}
-	return true;
-}
-
-/* Start fetching what read() will want of a row; false: the budget is used up. */
-static bool
-begin_reads(TbpgScanState *state, const Datum *values, const bool *isnull)
-{
-	bool		room = true;
-
-	for (int i = 0; i < state->n_read; i++)
-	{
-		int			att = state->read_attr[i] - 1;
-		const TbpgRef *ref;
-		TbRegion	region;
-
-		if (att >= state->table->natts || isnull[att] || state->table->column[att].role != TBPG_ARRAY)
-			continue;
-		ref = (const TbpgRef *) DatumGetPointer(values[att]);
-		region.ndim = ref->ndim;
-		for (int d = 0; d < ref->ndim; d++)
+		if (status == TB_AGAIN)
+			tbpg_wait();
+		else if (status != TB_OK)
+			tbpg_raise(&err);
+		else if (*row != NULL)
+			return true;
+		else
 		{
-			region.start[d] = (uint64_t) ref->extent[d];
-			region.count[d] = (uint64_t) ref->extent[ref->ndim + d];
+			end_run(state);
+			if (state->shared == NULL)
+				break;
 		}
-		room &= tbpg_ahead_begin_for(state, ref, state->table->info->array[state->table->column[att].index], &region);
 	}
-	return room;
-}
-
-static void
-fill_queue(TbpgScanState *state, TupleDesc desc)
-{
-	Datum	   *values = palloc(sizeof(Datum) * (size_t) Max(desc->natts, 1));
-	bool	   *isnull = palloc(sizeof(bool) * (size_t) Max(desc->natts, 1));
-	bool		room = true;
-
-	while (state->queue_len < state->depth && room)
-	{
-		const TbBlockRow *row;
-		bool		again;
-		MemoryContext old;
-
-		if (!next_row(state, state->queue_len == 0, &again, &row))
-			break;
-		tbpg_fill_row(state, row, values, isnull);
-		room = begin_reads(state, values, isnull);
-		old = MemoryContextSwitchTo(state->bound_context);
-		state->queue[(state->queue_head + state->queue_len++) % TBPG_AHEAD_ROWS] =
-			heap_form_tuple(desc, values, isnull);
-		MemoryContextSwitchTo(old);
-	}
-}
-
-/* The statement that fetches a row from a cursor is not always the one that queued it: the refs are this one's. */
-static void
-restamp(const TbpgScanState *state, HeapTuple tuple, TupleDesc desc)
-{
-	for (int i = 0; i < state->table->natts; i++)
-	{
-		bool		isnull;
-		Datum		value;
-
-		if (!state->need_column[i] || state->table->column[i].role != TBPG_ARRAY)
-			continue;
-		value = heap_getattr(tuple, i + 1, desc, &isnull);
-		if (!isnull)
-			tbpg_ref_stamp((TbpgRef *) DatumGetPointer(value), state->user);
-	}
-}
-
-static TupleTableSlot *
-iterate_ahead(TbpgScanState *state, TupleTableSlot *slot)
-{
-	HeapTuple	tuple;
-
-	fill_queue(state, slot->tts_tupleDescriptor);
-	if (state->queue_len == 0)
-		return slot;
-	tuple = state->queue[state->queue_head];
-	state->queue_head = (state->queue_head + 1) % TBPG_AHEAD_ROWS;
-	state->queue_len--;
-	state->depth = Min(state->depth * 2, TBPG_AHEAD_ROWS);
-	restamp(state, tuple, slot->tts_tupleDescriptor);
-	ExecForceStoreHeapTuple(tuple, slot, true);
-	return slot;
+	state->finished = true;
+	return false;
 }
 
 TupleTableSlot *
@@ -293,12 +268,16 @@ tbpg_iterate_scan(ForeignScanState *node)
 	bool		again;
 
 	ExecClearTuple(slot);
-	if (state->scan == NULL)
+	state->would_wait = false;
+	if (!state->started)
 		start_scan(state);
-	if (state->n_read > 0)
-		return iterate_ahead(state, slot);
-	if (!next_row(state, true, &again, &row))
+	if (state->n_ahead > 0)
+		return tbpg_queue_next(state, slot);
+	if (!tbpg_scan_row(state, !state->nonblocking, &again, &row))
+	{
+		state->would_wait = again;
 		return slot;
+	}
 	tbpg_fill_row(state, row, slot->tts_values, slot->tts_isnull);
 	return ExecStoreVirtualTuple(slot);
 }
@@ -306,23 +285,12 @@ tbpg_iterate_scan(ForeignScanState *node)
 static void
 stop_scan(TbpgScanState *state)
 {
-	if (state->scan != NULL)
-	{
-		TbScanCounters now = tb_scan_counters(state->scan);
-		const char *warning = tb_scan_warning(state->scan);
-
-		add_counters(&state->total, &now);
-		if (warning != NULL && state->warning == NULL)
-			state->warning = MemoryContextStrdup(state->context, warning);
-	}
-	/* rows that were queued will not be asked for any more */
-	if (state->queue_len > 0)
-		tbpg_ahead_forget(state);
-	state->scan = NULL;
+	end_run(state);
+	tbpg_queue_clear(state);
 	state->pred = NULL;
+	state->run = NULL;
+	state->started = false;
 	state->finished = false;
-	state->queue_len = 0;
-	state->queue_head = 0;
 	MemoryContextReset(state->bound_context);
 }
 
@@ -347,8 +315,6 @@ tbpg_end_scan(ForeignScanState *node)
 	node->fdw_state = NULL;
 	ExecClearTuple(node->ss.ss_ScanTupleSlot);
 	stop_scan(state);
-	if (state->n_read > 0)
-		tbpg_ahead_forget(state);
 	warn_excluded(state);
 	MemoryContextDelete(state->context);
 }

@@ -162,10 +162,10 @@ typedef struct TbpgRef
 	Oid			relid;
 	int16		attnum;
 	int16		pad2;
-	/* stamp: rights of the foreign scan that made it, good for this statement only */
+	/* stamp: rights of the foreign scan that made it, good for its statement and while the scan is open */
 	Oid			stamp_user;
 	int32		stamp_pid;		/* of the group's leader */
-	int64		stamp_start;	/* GetCurrentStatementStartTimestamp() */
+	int64		stamp_start;	/* GetCurrentStatementStartTimestamp() when the scan gave its first row */
 	int64		extent[FLEXIBLE_ARRAY_MEMBER];	/* start[ndim], then count[ndim] */
 } TbpgRef;
 #define TBPG_REF_RAW 1
@@ -176,6 +176,11 @@ typedef struct TbpgRef
 extern TbpgRef *tbpg_ref_make(Oid relid, AttrNumber attnum, TbDtype dtype, const TbRegion *region);
 /* Stamp with the scan's user. */
 extern void tbpg_ref_stamp(TbpgRef *ref, Oid user);
+/*
+ * What a scan stamps its refs with: this statement's start. Such stamps are good until the context goes, also
+ * in later statements that fetch from the same cursor.
+ */
+extern int64 tbpg_stamp_open(MemoryContext context);
 /*
  * Rights at use: a stamp of this very statement lets the stamped user's mapping and rights count; else the current user needs SELECT on the
  * column. Resolves table, array and region (proved to lie inside). errors: 42501, 42P01, 42703.
@@ -196,6 +201,12 @@ extern void tbpg_ref_resolve(const TbpgRef *ref, TbpgResolved *resolved);
 extern bool tbpg_ahead_begin(const TbpgRef *ref, TbArray *array, const TbRegion *region);
 /* The same, told apart by scan (any address that is its own), so that one scan's end leaves another's alone. */
 extern bool tbpg_ahead_begin_for(const void *scan, const TbpgRef *ref, TbArray *array, const TbRegion *region);
+/* The same from a ref that a scan of this query made (others: nothing is done); opens its table. */
+extern bool tbpg_ahead_begin_ref(const void *scan, const TbpgRef *ref);
+/* New requests go out while the executor works, and those under way do not stall. */
+extern void tbpg_ahead_kick(void);
+/* Whether read() of a ref would not wait for a fetch that is under way. */
+extern bool tbpg_ahead_ready(const TbpgRef *ref);
 extern void tbpg_ahead_forget(const void *scan);	/* at the end of a scan, and at its rescan */
 /* Take the fetch for a ref out of the registry; NULL: none was begun. The caller owns it. */
 extern TbFetch *tbpg_ahead_take(const TbpgRef *ref);

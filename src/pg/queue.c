@@ -1,0 +1,161 @@
+/*
+ * Reading ahead of a scan: rows are pulled before they are asked for, and what read() will want of them is
+ * begun.
+ *
+ * The queue starts with one row and may then hold as many as were used, at least two: LIMIT 1 fetches one
+ * block, and a query that stops early has begun at most as many blocks for nothing as it used, or two. Where
+ * the plan wants all rows it starts with more. What is begun is bounded by tensorbank.read_ahead (ahead.c).
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "pg/fdw.h"
+
+#define FIRST_ROWS 8			/* where all rows are wanted */
+#define MOST_ROWS 4096
+
+uint64
+tbpg_ahead_depth(uint64 used, bool all_rows)
+{
+	uint64		depth = used == 0 ? 1 : Max(used, 2);
+
+	return Min(all_rows ? Max(depth, FIRST_ROWS) : depth, MOST_ROWS);
+}
+
+/* Rows that may wait in the queue. */
+static int
+depth_of(const TbpgScanState *state)
+{
+	uint64		depth = tbpg_ahead_depth(state->used, state->all_rows);
+
+	/* towards the end nobody shall sit on blocks that another process could read */
+	if (state->shared != NULL)
+		depth = Min(depth, tbpg_parallel_left(state) + 2);
+	return (int) depth;
+}
+
+/* Start fetching what read() will want of a row; false: the budget is used up. */
+static bool
+begin_reads(TbpgScanState *state, const Datum *values, const bool *isnull)
+{
+	bool		room = true;
+
+	for (int i = 0; i < state->n_ahead; i++)
+	{
+		int			att = state->ahead_attr[i] - 1;
+
+		if (att < state->table->natts && !isnull[att] && state->table->column[att].role == TBPG_ARRAY)
+			room &= tbpg_ahead_begin_ref(state, (const TbpgRef *) DatumGetPointer(values[att]));
+	}
+	return room;
+}
+
+/* Whether the bytes for a row are here, or nobody fetches them. */
+static bool
+is_ready(TbpgScanState *state, HeapTuple tuple, TupleDesc desc)
+{
+	for (int i = 0; i < state->n_ahead; i++)
+	{
+		bool		isnull;
+		Datum		value;
+
+		if (state->ahead_attr[i] > state->table->natts)
+			continue;
+		value = heap_getattr(tuple, state->ahead_attr[i], desc, &isnull);
+		if (!isnull && !tbpg_ahead_ready((const TbpgRef *) DatumGetPointer(value)))
+			return false;
+	}
+	return true;
+}
+
+/* Twice the places. */
+static void
+grow(TbpgScanState *state)
+{
+	int			size = state->queue_size == 0 ? 16 : state->queue_size * 2;
+	HeapTuple  *queue = MemoryContextAlloc(state->context, sizeof(HeapTuple) * (size_t) size);
+
+	for (int i = 0; i < state->queue_len; i++)
+		queue[i] = state->queue[(state->queue_head + i) & (state->queue_size - 1)];
+	if (state->queue != NULL)
+		pfree(state->queue);
+	state->queue = queue;
+	state->queue_size = size;
+	state->queue_head = 0;
+}
+
+static void
+push(TbpgScanState *state, HeapTuple tuple)
+{
+	if (state->queue_len == state->queue_size)
+		grow(state);
+	state->queue[(state->queue_head + state->queue_len++) & (state->queue_size - 1)] = tuple;
+}
+
+/* Pull rows; *again: there is none, and one could only be had by waiting. */
+static void
+fill(TbpgScanState *state, TupleDesc desc, bool *again)
+{
+	Datum	   *values = palloc(sizeof(Datum) * (size_t) Max(desc->natts, 1));
+	bool	   *isnull = palloc(sizeof(bool) * (size_t) Max(desc->natts, 1));
+	int			depth = depth_of(state);
+	bool		room = true;
+
+	*again = false;
+	while (state->queue_len < depth && room)
+	{
+		const TbBlockRow *row;
+		MemoryContext old;
+
+		if (!tbpg_scan_row(state, state->queue_len == 0 && !state->nonblocking, again, &row))
+			break;
+		tbpg_fill_row(state, row, values, isnull);
+		room = begin_reads(state, values, isnull);
+		old = MemoryContextSwitchTo(state->bound_context);
+		push(state, heap_form_tuple(desc, values, isnull));
+		MemoryContextSwitchTo(old);
+	}
+	tbpg_ahead_kick();
+	pfree(values);
+	pfree(isnull);
+}
+
+TupleTableSlot *
+tbpg_queue_next(TbpgScanState *state, TupleTableSlot *slot)
+{
+	HeapTuple	tuple;
+	bool		again;
+
+	fill(state, slot->tts_tupleDescriptor, &again);
+	if (state->queue_len == 0)
+	{
+		state->would_wait = again;
+		return slot;
+	}
+	tuple = state->queue[state->queue_head];
+	if (state->nonblocking && !is_ready(state, tuple, slot->tts_tupleDescriptor))
+	{
+		state->would_wait = true;
+		return slot;
+	}
+	state->queue_head = (state->queue_head + 1) & (state->queue_size - 1);
+	state->queue_len--;
+	state->used++;
+	ExecForceStoreHeapTuple(tuple, slot, true);
+	return slot;
+}
+
+void
+tbpg_queue_clear(TbpgScanState *state)
+{
+	if (state->n_ahead > 0)
+		tbpg_ahead_forget(state);
+	/* the tuples are bound_context's */
+	state->queue_len = 0;
+	state->queue_head = 0;
+	state->used = 0;
+}
