@@ -16,6 +16,7 @@
 #endif
 
 #include "io/http.h"
+#include "io/http_peer.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -184,9 +185,15 @@ static curl_socket_t
 open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 {
 	TbTransfer *transfer = arg;
-	int			fd = socket(address->family, address->socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
-							address->protocol);
+	int			fd;
 
+	if (transfer->peers != NULL && !tb_peers_allow(transfer->peers, &address->addr, address->addrlen))
+	{
+		transfer->refused = true;
+		return CURL_SOCKET_BAD;
+	}
+	transfer->permitted = true;
+	fd = socket(address->family, address->socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->protocol);
 	if (fd < 0)
 	{
 		transfer->no_sockets = errno == EMFILE || errno == ENFILE || errno == ENOBUFS;
@@ -210,6 +217,19 @@ close_socket(void *arg, curl_socket_t fd)
 	if (s != NULL)
 		drop_socket(http, s, true);
 	return close(fd);
+}
+
+/* A connection is at hand, perhaps one that another store opened, which may go where this one may not. */
+static int
+connection_chosen(void *arg, char *peer, char *local, int peer_port, int local_port)
+{
+	TbTransfer *transfer = arg;
+
+	if (transfer->peers == NULL || tb_peers_allow_text(transfer->peers, peer))
+		return CURL_PREREQFUNC_OK;
+	transfer->refused = true;
+	transfer->permitted = false;
+	return CURL_PREREQFUNC_ABORT;
 }
 
 static void
@@ -354,7 +374,14 @@ is_stalled(TbHttp *http, TbTransfer *t, int64_t dt_ns)
 {
 	const TbIoOptions *o = http->options;
 	curl_off_t	sent_us = 0;
+	curl_off_t	sent = 0;
 
+	if (!t->answered && t->sends && curl_easy_getinfo(t->easy, CURLINFO_SIZE_UPLOAD_T, &sent) == CURLE_OK &&
+		(uint64_t) sent != t->sent)
+	{
+		t->sent = (uint64_t) sent;
+		t->waited_ns = 0;
+	}
 	if (!t->answered)
 	{
 		/* connecting has a time limit of its own */
@@ -507,6 +534,8 @@ tb_http_easy(TbHttp *http, TbTransfer *transfer)
 	SET(CURLOPT_BUFFERSIZE, RECEIVE_BYTES);
 	SET(CURLOPT_OPENSOCKETFUNCTION, open_socket);
 	SET(CURLOPT_OPENSOCKETDATA, transfer);
+	SET(CURLOPT_PREREQFUNCTION, connection_chosen);
+	SET(CURLOPT_PREREQDATA, transfer);
 	SET(CURLOPT_CLOSESOCKETFUNCTION, close_socket);
 	SET(CURLOPT_CLOSESOCKETDATA, http);	/* outlives each transfer, as connections do */
 	if (code == CURLE_OK)
@@ -530,7 +559,8 @@ tb_http_start(TbHttp *http, TbTransfer *t)
 		http->broken = false;
 	}
 	t->answered = t->stalled = t->no_sockets = t->no_memory = false;
-	t->bytes = t->window_bytes = 0;
+	t->refused = t->permitted = false;
+	t->bytes = t->window_bytes = t->sent = 0;
 	t->waited_ns = t->window_ns = 0;
 	if (curl_multi_add_handle(http->multi, t->easy) != CURLM_OK)
 		return TB_E_NOMEM;

@@ -9,6 +9,8 @@
 
 #include "io/store.h"
 
+struct TbPeers;					/* io/http_peer.h */
+
 typedef struct TbTransfer
 {
 	/* its owner's */
@@ -16,6 +18,8 @@ typedef struct TbTransfer
 	void		(*done) (struct TbTransfer *transfer, CURLcode code);	/* from the pump; no longer running */
 	bool		answered;		/* the first byte of an answer came */
 	uint64_t	bytes;			/* of its body, so far */
+	bool		sends;			/* it has a body to send: what was sent counts as progress */
+	const struct TbPeers *peers;	/* borrowed; where it may connect to. NULL: anywhere */
 
 	/* http.c's */
 	TbHttp	   *http;			/* borrowed */
@@ -24,6 +28,9 @@ typedef struct TbTransfer
 	bool		stalled;		/* ended by our time limits */
 	bool		no_sockets;		/* the process has no descriptor left */
 	bool		no_memory;
+	bool		refused;		/* an address was not allowed, */
+	bool		permitted;		/* another was */
+	uint64_t	sent;			/* bytes of the body it sends, at the last look */
 	int64_t		waited_ns;		/* for the first byte */
 	int64_t		window_ns;		/* of the speed that is being measured */
 	uint64_t	window_bytes;	/* bytes at its start */

@@ -4,6 +4,7 @@
  *   206  its Content-Range is exactly the asked range, the object's length is told
  *   200  to a request for all: the length is told, or the body's end is marked (chunked)
  *        to a request for a range: the range is cut out, if that costs little
+ *   200, 201, 204  to a request that is no read: done, its body is taken up to what is wanted
  *   404, 410  the object is missing
  *   anything else is an error; what may pass is marked retryable
  *
@@ -26,6 +27,13 @@ tb_answer_begin(TbAnswer *a, TbOp *op)
 	a->op = op;
 	a->expected = UINT64_MAX;
 	tb_head_reset(&a->head);
+}
+
+void
+tb_answer_clear(TbAnswer *a)
+{
+	tb_buf_unref(a->refusal);
+	a->refusal = NULL;
 }
 
 /* Fail with the status in the detail. Returns false, for tb_answer_header. */
@@ -150,6 +158,32 @@ judge_part(TbAnswer *a)
 	return make_room(a, a->want);
 }
 
+/* A request that is no read has succeeded. Its body is taken where one is wanted. */
+static bool
+judge_done(TbAnswer *a)
+{
+	TbOp	   *op = a->op;
+	bool		told = a->head.length_field == TB_FIELD_GOOD;
+
+	tb_head_version(&a->head, UINT64_MAX, op->version);
+	if (op->length == 0 || a->head.status == 204 || (told && a->head.length == 0))
+	{
+		a->discard = true;
+		return make_room(a, 0);
+	}
+	if (a->head.chunked)
+	{
+		a->grow = true;
+		return make_room(a, 0);
+	}
+	if (!told)
+		return breach(a, "server does not tell an answer's length");
+	if (a->head.length > op->length)
+		return refuse(a, TB_E_LIMIT, false, "answer of the server is larger than allowed");
+	a->expected = a->want = a->head.length;
+	return make_room(a, a->want);
+}
+
 /* 416: nothing of the range exists. */
 static void
 judge_unsatisfied(TbAnswer *a)
@@ -179,7 +213,13 @@ judge_error(TbAnswer *a)
 	else if (status == 416)
 		judge_unsatisfied(a);
 	else if (status == 412)
-		refuse(a, TB_E_CHANGED, false, "object has changed");
+		refuse(a, TB_E_CHANGED, false, a->op->create_once ? "object exists already" : "object has changed");
+	else if (status == 409 && a->op->verb != TB_VERB_READ)
+		refuse(a, TB_E_CHANGED, true, "object is being written by another");
+	else if (status == 413)
+		refuse(a, TB_E_LIMIT, false, "object is larger than the server allows");
+	else if (status == 507)
+		refuse(a, TB_E_NO_SPACE, false, "no space left in the store");
 	else if (status == 429 || status == 503)
 	{
 		refuse(a, TB_E_THROTTLED, true, "server is throttling requests");
@@ -207,6 +247,8 @@ judge(TbAnswer *a)
 		tb_error_hint(&a->op->error, "Turn off compression for the store's objects.");
 		return false;
 	}
+	if (a->op->verb != TB_VERB_READ && (status == 200 || status == 201 || status == 204))
+		return judge_done(a);
 	if (status == 200)
 		return judge_whole(a);
 	if (status == 206)
@@ -218,7 +260,7 @@ judge(TbAnswer *a)
 		a->redirect = true;
 	else
 		judge_error(a);
-	return a->head.length_field != TB_FIELD_GOOD || a->head.length <= DISCARD_MAX_BYTES;
+	return a->keep_errors || a->head.length_field != TB_FIELD_GOOD || a->head.length <= DISCARD_MAX_BYTES;
 }
 
 bool
@@ -253,6 +295,21 @@ take_growing(TbAnswer *a, const uint8_t *bytes, size_t len)
 	return false;
 }
 
+/* Keep the beginning of an error's body; without memory for it the error is told by its status alone. */
+static void
+keep(TbAnswer *a, const uint8_t *bytes, size_t len)
+{
+	size_t		room;
+
+	if (a->refusal == NULL)
+		a->refusal = tb_buf_new(0);
+	if (a->refusal == NULL)
+		return;
+	room = DISCARD_MAX_BYTES - a->refusal->len;
+	if (tb_buf_append(a->refusal, bytes, len < room ? len : room, DISCARD_MAX_BYTES) != TB_OK)
+		tb_answer_clear(a);
+}
+
 bool
 tb_answer_body(TbAnswer *a, const uint8_t *bytes, size_t len)
 {
@@ -262,7 +319,11 @@ tb_answer_body(TbAnswer *a, const uint8_t *bytes, size_t len)
 	a->received += len;
 	a->op->store->counters.bytes += len;
 	if (a->discard)
+	{
+		if (a->keep_errors)
+			keep(a, bytes, len);
 		return a->received <= DISCARD_MAX_BYTES;
+	}
 	if (a->op->status != TB_OK || data == NULL)
 		return false;
 	if (a->grow)
@@ -295,6 +356,8 @@ cut(TbAnswer *a)
 	TbBuf	   *data = a->op->data;
 	uint64_t	offset;
 
+	if (a->op->verb != TB_VERB_READ)
+		return;
 	if (!locate(a, data->len, &offset))
 	{
 		a->op->error.retryable = a->op->kind != TB_RANGE_WHOLE;
@@ -312,7 +375,7 @@ tb_answer_end(TbAnswer *a)
 
 	if (!a->judged)
 		refuse(a, TB_E_PROTOCOL, true, "server sends no answer");
-	else if (op->status != TB_OK || op->missing)
+	else if (op->status != TB_OK || op->missing || a->discard)
 		return;
 	else if (a->grow)
 		cut(a);

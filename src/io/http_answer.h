@@ -15,6 +15,8 @@ typedef struct TbAnswer
 	bool		judged;			/* the head is complete and was looked at */
 	bool		redirect;		/* the answer sends us elsewhere */
 	bool		discard;		/* the body is of no interest */
+	bool		keep_errors;	/* set after tb_answer_begin: what would be discarded goes to refusal */
+	TbBuf	   *refusal;		/* owned; the beginning of the body of an error; NULL: none */
 	bool		grow;			/* its length is not told: kept whole, cut at the end */
 	uint64_t	skip;			/* bytes before the wanted ones */
 	uint64_t	want;			/* bytes that land in op->data */
@@ -23,6 +25,7 @@ typedef struct TbAnswer
 } TbAnswer;
 
 extern void tb_answer_begin(TbAnswer *answer, TbOp *op);
+extern void tb_answer_clear(TbAnswer *answer);	/* frees what it owns */
 /* A header line; a piece of the body. false: no use to go on (op's outcome says why). */
 extern bool tb_answer_header(TbAnswer *answer, const char *line, size_t len);
 extern bool tb_answer_body(TbAnswer *answer, const uint8_t *bytes, size_t len);

@@ -52,6 +52,12 @@ tb_http_failure(const TbTransfer *t, CURLcode code, const char *text, TbOp *op)
 	if (t->no_memory)
 		code = CURLE_OUT_OF_MEMORY;
 	m = meaning_of(code);
+	if (t->refused && !t->permitted)
+	{
+		tb_op_fail(op, TB_E_DENIED, false, "address of the server is not allowed");
+		tb_error_hint(&op->error, "Name the host or its network in the server option allowed_hosts.");
+		return;
+	}
 	if (t->no_sockets)
 	{
 		tb_op_fail(op, TB_E_THROTTLED, true, "too many open files");

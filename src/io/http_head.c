@@ -21,6 +21,7 @@ tb_head_reset(TbHttpHead *head)
 {
 	memset(head, 0, sizeof(*head));
 	head->retry_after_ms = -1;
+	head->date_s = -1;
 }
 
 static Text
@@ -138,6 +139,46 @@ read_retry_after(TbHttpHead *head, Text value, int64_t now_s)
 		head->retry_after_ms = then_s > now_s ? (then_s - now_s) * 1000 : 0;
 }
 
+/* Keep a text where it fits; the last one counts. */
+static void
+keep_text(char *text, size_t size, Text value)
+{
+	if (value.len < size)
+	{
+		memcpy(text, value.at, value.len);
+		text[value.len] = '\0';
+	}
+}
+
+static void
+read_date(TbHttpHead *head, Text value)
+{
+	char		date[64] = "";
+
+	keep_text(date, sizeof(date), value);
+	head->date_s = date[0] != '\0' ? (int64_t) curl_getdate(date, NULL) : -1;
+}
+
+/* Fields that only S3 has. */
+static void
+read_amazon_field(TbHttpHead *head, Text name, Text value)
+{
+	static const char *const checksums[TB_CHECKSUMS] = {
+		[TB_CHECKSUM_CRC32] = "x-amz-checksum-crc32",
+		[TB_CHECKSUM_CRC32C] = "x-amz-checksum-crc32c",
+		[TB_CHECKSUM_CRC64NVME] = "x-amz-checksum-crc64nvme",
+		[TB_CHECKSUM_SHA256] = "x-amz-checksum-sha256",
+	};
+
+	if (is(name, "x-amz-request-id"))
+		keep_text(head->request_id, sizeof(head->request_id), value);
+	else if (is(name, "x-amz-bucket-region"))
+		keep_text(head->region, sizeof(head->region), value);
+	for (int i = 0; i < TB_CHECKSUMS; i++)
+		if (checksums[i] != NULL && is(name, checksums[i]))
+			keep_text(head->checksum[i], sizeof(head->checksum[i]), value);
+}
+
 static void
 read_field(TbHttpHead *head, Text name, Text value, int64_t now_s)
 {
@@ -155,11 +196,14 @@ read_field(TbHttpHead *head, Text name, Text value, int64_t now_s)
 		read_text(&head->location_field, head->location, sizeof(head->location), value);
 	else if (is(name, "retry-after"))
 		read_retry_after(head, value, now_s);
-	else if (is(name, "last-modified") && value.len < sizeof(head->last_modified))
-	{
-		memcpy(head->last_modified, value.at, value.len);
-		head->last_modified[value.len] = '\0';
-	}
+	else if (is(name, "last-modified"))
+		keep_text(head->last_modified, sizeof(head->last_modified), value);
+	else if (is(name, "date"))
+		read_date(head, value);
+	else if (is(name, "content-md5"))
+		keep_text(head->checksum[TB_CHECKSUM_MD5], sizeof(head->checksum[TB_CHECKSUM_MD5]), value);
+	else if (name.len > 6 && strncasecmp(name.at, "x-amz-", 6) == 0)
+		read_amazon_field(head, name, value);
 }
 
 /* A status line begins a head; one after a 1xx forgets the interim one. */

@@ -15,6 +15,13 @@ typedef enum TbHeadField
 	TB_FIELD_BAD				/* malformed, or there twice */
 } TbHeadField;
 
+/* Checksums of a body that a server may send. */
+typedef enum TbChecksum
+{
+	TB_CHECKSUM_CRC32, TB_CHECKSUM_CRC32C, TB_CHECKSUM_CRC64NVME, TB_CHECKSUM_SHA256, TB_CHECKSUM_MD5,
+	TB_CHECKSUMS
+} TbChecksum;
+
 typedef struct TbHttpHead
 {
 	size_t		bytes;			/* all lines so far, also of heads before this one */
@@ -34,6 +41,10 @@ typedef struct TbHttpHead
 	TbHeadField location_field;
 	char		location[2048];
 	int64_t		retry_after_ms; /* -1: not told */
+	int64_t		date_s;			/* the server's clock, Unix time; -1: not told */
+	char		request_id[128];	/* S3's, as it came; "" : not told, as the others */
+	char		region[64];
+	char		checksum[TB_CHECKSUMS][48]; /* base64, by TbChecksum */
 } TbHttpHead;
 
 extern void tb_head_reset(TbHttpHead *head);

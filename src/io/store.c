@@ -31,7 +31,7 @@ tb_store_open(TbIo *io, const TbStoreSpec *spec, TbStore **store, TbError *err)
 	if (spec->url == NULL || strstr(spec->url, "://") == NULL)
 	{
 		tb_fail(err, TB_E_INVALID, "invalid store url");
-		tb_error_hint(err, "Use file:///directory, http://host/path or https://host/path.");
+		tb_error_hint(err, "Use file:///directory, http(s)://host/path or s3://bucket/prefix.");
 		return TB_E_INVALID;
 	}
 	for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++)
@@ -40,7 +40,7 @@ tb_store_open(TbIo *io, const TbStoreSpec *spec, TbStore **store, TbError *err)
 			return schemes[i].open(io, spec, store, err);
 	}
 	tb_fail(err, TB_E_UNSUPPORTED, "store url has an unknown scheme");
-	tb_error_hint(err, "Use file:///directory, http://host/path or https://host/path.");
+	tb_error_hint(err, "Use file:///directory, http(s)://host/path or s3://bucket/prefix.");
 	return TB_E_UNSUPPORTED;
 }
 
@@ -69,6 +69,15 @@ const char *
 tb_store_url(const TbStore *store)
 {
 	return store->url;
+}
+
+TbStatus
+tb_store_set_credentials(TbStore *store, const char *access_key_id, const char *secret_access_key,
+						 const char *session_token, TbError *err)
+{
+	if (store->ops->set_credentials == NULL)
+		return TB_OK;			/* needs none */
+	return store->ops->set_credentials(store, access_key_id, secret_access_key, session_token, err);
 }
 
 TbIoCounters

@@ -123,6 +123,9 @@ struct TbStoreOps
 	/* Stop an attempt: afterwards nothing calls tb_op_finish for it, unless op->busy is set. */
 	void		(*stop) (TbOp *op);
 	void		(*close) (TbStore *store);	/* frees the store; no op is left */
+	/* NULL: has none. As tb_store_set_credentials. */
+	TbStatus	(*set_credentials) (TbStore *store, const char *key_id, const char *secret, const char *token,
+									TbError *err);
 	TbStatus	(*list) (TbStore *store, const char *prefix, TbStoreNames *names, TbError *err);
 	TbStatus	(*put) (TbStore *store, const char *key, const void *bytes, size_t len, bool create_once,
 						TbError *err);
@@ -234,5 +237,6 @@ extern void tb_store_names_sort(TbStoreNames *names);
 /* One opener per kind. */
 extern TbStatus tb_store_open_file(TbIo *io, const TbStoreSpec *spec, TbStore **store, TbError *err);
 extern TbStatus tb_store_open_http(TbIo *io, const TbStoreSpec *spec, TbStore **store, TbError *err);
+extern TbStatus tb_store_open_s3(TbIo *io, const TbStoreSpec *spec, TbStore **store, TbError *err);
 
 #endif

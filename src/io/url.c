@@ -9,6 +9,7 @@
 #include "io/url.h"
 
 #include <curl/curl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -314,13 +315,14 @@ origin_free(Origin *origin)
 
 /* NULL: the way is open. */
 static const char *
-redirect_fault(const Origin *from, const Origin *to)
+redirect_fault(const Origin *from, const Origin *to, TbUrlAllow allow, const void *arg)
 {
 	bool		upgrade = strcmp(from->scheme, "http") == 0 && strcmp(to->scheme, "https") == 0;
 
 	if (strcmp(to->scheme, "http") != 0 && strcmp(to->scheme, "https") != 0)
 		return "to another scheme";
-	if (from->host == NULL || to->host == NULL || strcasecmp(from->host, to->host) != 0)
+	if (from->host == NULL || to->host == NULL ||
+		(strcasecmp(from->host, to->host) != 0 && (allow == NULL || !allow(to->host, arg))))
 		return "to another host";
 	if (strcmp(from->scheme, "https") == 0 && strcmp(to->scheme, "https") != 0)
 		return "from https to http";
@@ -335,7 +337,7 @@ redirect_fault(const Origin *from, const Origin *to)
 }
 
 TbStatus
-tb_url_redirect(const char *from, const char *location, char **target, TbError *err)
+tb_url_redirect(const char *from, const char *location, TbUrlAllow allow, const void *arg, char **target, TbError *err)
 {
 	CURLU	   *parts = curl_url();
 	Origin		here = {0};
@@ -350,7 +352,7 @@ tb_url_redirect(const char *from, const char *location, char **target, TbError *
 	if (!origin_read(parts, from, &here) || !origin_read(parts, location, &there))
 		status = tb_fail(err, TB_E_PROTOCOL, "redirect to an invalid location");
 	else
-		fault = redirect_fault(&here, &there);
+		fault = redirect_fault(&here, &there, allow, arg);
 	if (fault != NULL)
 	{
 		status = tb_fail(err, TB_E_DENIED, "redirect refused");
@@ -369,4 +371,50 @@ tb_url_redirect(const char *from, const char *location, char **target, TbError *
 	origin_free(&there);
 	curl_url_cleanup(parts);
 	return status;
+}
+
+/* Take what server needs from curl's parts. false: memory is gone. */
+static bool
+server_read(const Origin *origin, TbUrlServer *server)
+{
+	const char *zone = strchr(origin->host, '%');	/* of an IPv6 address */
+	size_t		len = zone != NULL ? (size_t) (zone - origin->host) : strlen(origin->host);
+
+	server->tls = strcasecmp(origin->scheme, "https") == 0;
+	server->port = (int) strtol(origin->port, NULL, 10);
+	server->usual_port = server->port == (server->tls ? 443 : 80);
+	server->host = tb_asprintf("%.*s%s", (int) len, origin->host, zone != NULL ? "]" : "");
+	if (server->host == NULL)
+		return false;
+	for (char *c = server->host; *c != '\0'; c++)
+		if (*c >= 'A' && *c <= 'Z')
+			*c = (char) (*c - 'A' + 'a');
+	return true;
+}
+
+TbStatus
+tb_url_server(const char *url, TbUrlServer *server, TbError *err)
+{
+	CURLU	   *parts = curl_url();
+	Origin		origin = {0};
+	TbStatus	status = TB_OK;
+
+	memset(server, 0, sizeof(*server));
+	if (parts == NULL)
+		return tb_fail(err, TB_E_NOMEM, "out of memory");
+	if (!origin_read(parts, url, &origin) || origin.host == NULL || origin.port == NULL || origin.host[0] == '\0' ||
+		(strcasecmp(origin.scheme, "http") != 0 && strcasecmp(origin.scheme, "https") != 0))
+		status = bad_url("it is no http or https address", err);
+	else if (!server_read(&origin, server))
+		status = tb_fail(err, TB_E_NOMEM, "out of memory");
+	origin_free(&origin);
+	curl_url_cleanup(parts);
+	return status;
+}
+
+void
+tb_url_server_free(TbUrlServer *server)
+{
+	tb_free(server->host);
+	server->host = NULL;
 }

@@ -20,9 +20,24 @@ extern TbStatus tb_url_file_path(const char *url, char **path, TbError *err) TB_
  * gone. */
 extern char *tb_url_append(const char *base, const char *key);
 
-/* Whether an answer from `from` may send us to `location` (relative or not): same host and port,
- * never down to http. owns: *target, tb_free: absolute, without fragment. errors: DENIED, PROTOCOL,
- * NOMEM. */
-extern TbStatus tb_url_redirect(const char *from, const char *location, char **target, TbError *err) TB_MUST_CHECK;
+/* Where a checked http(s) URL connects to. */
+typedef struct TbUrlServer
+{
+	bool		tls;
+	char	   *host;			/* owned; lower case; numbers of IPv4 as a.b.c.d, IPv6 in brackets without a zone */
+	int			port;
+	bool		usual_port;		/* the scheme's own */
+} TbUrlServer;
+
+/* errors: INVALID, NOMEM; then there is nothing to free. */
+extern TbStatus tb_url_server(const char *url, TbUrlServer *server, TbError *err) TB_MUST_CHECK;
+extern void tb_url_server_free(TbUrlServer *server);
+
+/* Whether an answer from `from` may send us to `location` (relative or not): never down to http, never to another port, and to
+ * the same host, or one that allow (NULL: none) says yes to. owns: *target, tb_free: absolute, without fragment. errors: DENIED,
+ * PROTOCOL, NOMEM. */
+typedef bool (*TbUrlAllow) (const char *host, const void *arg);
+extern TbStatus tb_url_redirect(const char *from, const char *location, TbUrlAllow allow, const void *arg, char **target,
+								TbError *err) TB_MUST_CHECK;
 
 #endif

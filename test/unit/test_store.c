@@ -668,7 +668,7 @@ redirects(void **state)
 		char	   *target = NULL;
 		TbError		err;
 
-		if (tb_url_redirect(cases[i].from, cases[i].to, &target, &err) != cases[i].status)
+		if (tb_url_redirect(cases[i].from, cases[i].to, NULL, NULL, &target, &err) != cases[i].status)
 			fail_msg("%s to %s", cases[i].from, cases[i].to);
 		assert_true((target != NULL) == (cases[i].status == TB_OK));
 		assert_true(target == NULL || strchr(target, '#') == NULL);
