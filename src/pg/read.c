@@ -16,6 +16,9 @@
 
 PG_FUNCTION_INFO_V1(tensorbank_read);
 
+/* From here on a copy costs more than an expanded object. */
+#define EXPANDED_ELEMENTS 4096
+
 static void
 free_fetch(void *object)
 {
@@ -73,16 +76,20 @@ tensorbank_read(PG_FUNCTION_ARGS)
 	TbpgRef    *ref = PG_GETARG_TBREF(0);
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext context = AllocSetContextCreate(caller, "tensorbank read", ALLOCSET_SMALL_SIZES);
+	MemoryContext owner = caller;
 	ErrorContextCallback callback = {
 		.previous = error_context_stack, .callback = add_context, .arg = ref
 	};
 	TbpgResolved resolved;
 	struct varlena *value;
+	uint64_t	elements;
 	uint8_t    *data;
 
 	MemoryContextSwitchTo(context);
 	tbpg_ref_resolve(ref, &resolved);
-	MemoryContextSwitchTo(caller);
+	if (tb_region_elements(&resolved.region, &elements) && elements >= EXPANDED_ELEMENTS)
+		owner = AllocSetContextCreate(caller, "tensorbank value", ALLOCSET_SMALL_SIZES);
+	MemoryContextSwitchTo(owner);
 	/* before the first request: what is too large is refused without reading it */
 	value = tbpg_tensor_new(resolved.dtype, resolved.region.ndim, resolved.region.count,
 							spare_bytes(resolved.dtype), &data);
@@ -92,5 +99,7 @@ tensorbank_read(PG_FUNCTION_ARGS)
 	error_context_stack = callback.previous;
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
+	if (owner != caller)
+		return tbpg_tensor_expanded(owner, value);
 	PG_RETURN_POINTER(value);
 }

@@ -24,12 +24,22 @@ extern void tbpg_tensor_open(Datum value, TbpgTensor *tensor);
 /* Its header alone, without bringing in the data of a toasted one. */
 extern void tbpg_tensor_header(Datum value, TbNpy *npy);
 
+/* Some bytes of a tensor's varlena, without bringing in the others of a toasted one. */
+extern struct varlena *tbpg_tensor_slice(Datum value, int32 start, int32 bytes);
+
 /*
  * A new tensor in the current context; *data is where its elements go (uninitialised).
  * spare: further bytes behind the value that do not count. errors: 54000 over 1 GB - 1.
  */
 extern struct varlena *
 tbpg_tensor_new(TbDtype dtype, int ndim, const uint64_t *shape, size_t spare, uint8_t **data);
+
+/*
+ * A large value as an expanded object, so that sending it copies nothing: value was made in context, a child of the
+ * one that the datum is for, and the context is the object's from now on. Wherever the server stores it, it
+ * becomes flat.
+ */
+extern Datum tbpg_tensor_expanded(MemoryContext context, struct varlena *value);
 
 /* A tensor from the bytes of an NPY file of any byte order and axis order. errors: 22023, 22P03,
  * 0A000, 54000. */

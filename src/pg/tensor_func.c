@@ -101,7 +101,7 @@ find_element(FunctionCallInfo fcinfo, uint8_t buf[8])
 		at = at * npy.shape[d] + (size_t) index[d];
 	}
 	width = tb_dtype_size(npy.dtype);
-	part = PG_DETOAST_DATUM_SLICE(value, (int32) (npy.header_bytes + at * width), (int32) width);
+	part = tbpg_tensor_slice(value, (int32) (npy.header_bytes + at * width), (int32) width);
 	if (VARSIZE_ANY_EXHDR(part) != width)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED), errmsg("stored tensor has the wrong size")));

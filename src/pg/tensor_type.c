@@ -1,6 +1,6 @@
 /*
  * The type tensor: an n-dimensional array of numbers whose varlena holds exactly an NPY file.
- * Sending copies nothing but the bytes, receiving takes fixed element types only. Text form:
+ * What read() just made is sent as it is, receiving takes fixed element types only. Text form:
  * tensor_text.c; casts: tensor_cast.c; functions: tensor_func.c.
  */
 #include "postgres.h"
@@ -12,6 +12,7 @@
 #include "libpq/pqformat.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/expandeddatum.h"
 #include "utils/memutils.h"
 
 #include "pg/tensor.h"
@@ -45,10 +46,59 @@ parse_stored(const struct varlena *value, TbNpy *npy)
 						errmsg("stored tensor is not in canonical form")));
 }
 
+/* ---- values that read() made, not copied yet ---- */
+
+typedef struct Expanded
+{
+	ExpandedObjectHeader header;
+	struct varlena *flat;
+} Expanded;
+
+static Size
+flat_size(ExpandedObjectHeader *header)
+{
+	return VARSIZE(((Expanded *) header)->flat);
+}
+
+static void
+flatten_into(ExpandedObjectHeader *header, void *result, Size size)
+{
+	memcpy(result, ((Expanded *) header)->flat, size);
+}
+
+static const ExpandedObjectMethods expanded_methods = {
+	.get_flat_size = flat_size,
+	.flatten_into = flatten_into
+};
+
+Datum
+tbpg_tensor_expanded(MemoryContext context, struct varlena *value)
+{
+	Expanded   *expanded = MemoryContextAlloc(context, sizeof(Expanded));
+
+	EOH_init_header(&expanded->header, &expanded_methods, context);
+	expanded->flat = value;
+	return EOHPGetRODatum(&expanded->header);
+}
+
+/* The flat value inside one of our expanded objects, borrowed; NULL: the datum is none. */
+static struct varlena *
+flat_inside(Datum value)
+{
+	ExpandedObjectHeader *header;
+
+	if (!VARATT_IS_EXTERNAL_EXPANDED(DatumGetPointer(value)))
+		return NULL;
+	header = DatumGetEOHP(value);
+	return header->eoh_methods == &expanded_methods ? ((Expanded *) header)->flat : NULL;
+}
+
 void
 tbpg_tensor_open(Datum value, TbpgTensor *tensor)
 {
-	tensor->value = PG_DETOAST_DATUM_PACKED(value);
+	tensor->value = flat_inside(value);
+	if (tensor->value == NULL)
+		tensor->value = PG_DETOAST_DATUM_PACKED(value);
 	parse_stored(tensor->value, &tensor->npy);
 	if (tensor->npy.header_bytes + tensor->npy.data_bytes != VARSIZE_ANY_EXHDR(tensor->value))
 		ereport(ERROR,
@@ -59,10 +109,18 @@ tbpg_tensor_open(Datum value, TbpgTensor *tensor)
 void
 tbpg_tensor_header(Datum value, TbNpy *npy)
 {
-	struct varlena *head = PG_DETOAST_DATUM_SLICE(value, 0, MAX_HEADER_BYTES);
+	struct varlena *head = tbpg_tensor_slice(value, 0, MAX_HEADER_BYTES);
 
 	parse_stored(head, npy);
 	pfree(head);
+}
+
+struct varlena *
+tbpg_tensor_slice(Datum value, int32 start, int32 bytes)
+{
+	struct varlena *flat = flat_inside(value);
+
+	return PG_DETOAST_DATUM_SLICE(flat != NULL ? PointerGetDatum(flat) : value, start, bytes);
 }
 
 struct varlena *
@@ -224,7 +282,11 @@ tensorbank_tensor_recv(PG_FUNCTION_ARGS)
 Datum
 tensorbank_tensor_send(PG_FUNCTION_ARGS)
 {
-	/* as bytea: the value is the message */
+	struct varlena *flat = flat_inside(PG_GETARG_DATUM(0));
+
+	/* as bytea: the value is the message. Of a value inside a tuple or an array the caller may free what it gets. */
+	if (flat != NULL)
+		PG_RETURN_BYTEA_P(flat);
 	PG_RETURN_BYTEA_P(PG_GETARG_BYTEA_P_COPY(0));
 }
 
