@@ -22,6 +22,7 @@ static const Scheme schemes[] = {
 	{"file://", tb_store_open_file},
 	{"http://", tb_store_open_http},
 	{"https://", tb_store_open_http},
+	{"s3://", tb_store_open_s3},
 };
 
 TbStatus
@@ -52,14 +53,31 @@ tb_store_init(TbStore *store, const TbStoreOps *ops, TbIo *io, char *url)
 	store->url = url;
 }
 
-/* Reads of local files that a pool thread is at end by themselves; the last one frees the store. */
+/* A request that can still be stopped. NULL: none. */
+static TbOp *
+stoppable_op(const TbStore *store)
+{
+	for (TbOp *op = store->first; op != NULL; op = op->next)
+		if (!op->forgotten)
+			return op;
+	return NULL;
+}
+
+/*
+ * Reads of local files that a pool thread is at end by themselves; the last one frees the store. Jobs are freed before; what one
+ * has left behind (job.h) ends here.
+ */
 void
 tb_store_close(TbStore *store)
 {
+	TbOp	   *op;
+
 	if (store == NULL)
 		return;
 	while (store->first_want != NULL)
 		tb_want_cancel(store->first_want);
+	while ((op = stoppable_op(store)) != NULL)
+		tb_op_cancel(op);
 	store->closed = true;
 	if (store->n_ops == 0)
 		store->ops->close(store);
@@ -106,6 +124,15 @@ unsupported(const TbStore *store, const char *what, TbError *err)
 	return TB_E_UNSUPPORTED;
 }
 
+/* Here a call would have to wait: that is what jobs are for. */
+static TbStatus
+would_wait(const TbStore *store, TbError *err)
+{
+	tb_fail(err, TB_E_INTERNAL, "store can be listed and written to by jobs only");
+	tb_error_detail(err, "%s", store->url);
+	return TB_E_INTERNAL;
+}
+
 TbStatus
 tb_store_list(TbStore *store, const char *prefix, TbStoreNames *names, TbError *err)
 {
@@ -114,6 +141,8 @@ tb_store_list(TbStore *store, const char *prefix, TbStoreNames *names, TbError *
 	memset(names, 0, sizeof(*names));
 	if (!store->ops->can_list)
 		return unsupported(store, "listed", err);
+	if (store->ops->list == NULL)
+		return would_wait(store, err);
 	status = prefix[0] == '\0' ? TB_OK : tb_key_check(prefix, err);
 	if (status == TB_OK)
 		status = store->ops->list(store, prefix, names, err);
@@ -131,6 +160,8 @@ tb_store_put(TbStore *store, const char *key, const void *bytes, size_t len, boo
 
 	if (!store->ops->can_write)
 		return unsupported(store, "written to", err);
+	if (store->ops->put == NULL)
+		return would_wait(store, err);
 	status = tb_key_check(key, err);
 	return status == TB_OK ? store->ops->put(store, key, bytes, len, create_once, err) : status;
 }
@@ -142,6 +173,8 @@ tb_store_delete(TbStore *store, const char *key, TbError *err)
 
 	if (!store->ops->can_write)
 		return unsupported(store, "written to", err);
+	if (store->ops->remove == NULL)
+		return would_wait(store, err);
 	status = tb_key_check(key, err);
 	return status == TB_OK ? store->ops->remove(store, key, err) : status;
 }
