@@ -5,6 +5,7 @@
  *   200  to a request for all: the length is told, or the body's end is marked (chunked)
  *        to a request for a range: the range is cut out, if that costs little
  *   200, 201, 204  to a request that is no read: done, its body is taken up to what is wanted
+ *   304  to a request for another version than the caller's: there is none
  *   404, 410  the object is missing
  *   anything else is an error; what may pass is marked retryable
  *
@@ -14,6 +15,7 @@
 #include "io/http_answer.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -234,6 +236,21 @@ judge_error(TbAnswer *a)
 	err->retry_after_ms = a->head.retry_after_ms;
 }
 
+/* 304: the object is what the caller has. */
+static void
+judge_unmodified(TbAnswer *a)
+{
+	TbOp	   *op = a->op;
+
+	op->not_modified = true;
+	(void) snprintf(op->version, sizeof(op->version), "%.95s", op->unless_version);
+	if (a->head.etag_field == TB_FIELD_GOOD && strcmp(a->head.etag, op->unless_version) != 0)
+	{
+		op->not_modified = false;
+		(void) breach(a, "server contradicts itself about an object's version");
+	}
+}
+
 /* The head is complete. */
 static bool
 judge(TbAnswer *a)
@@ -254,7 +271,9 @@ judge(TbAnswer *a)
 	if (status == 206)
 		return judge_part(a);
 	a->discard = true;
-	if (status == 404 || status == 410)
+	if (status == 304 && a->op->unless_version != NULL)
+		judge_unmodified(a);
+	else if (status == 404 || status == 410)
 		a->op->missing = true;
 	else if (status == 301 || status == 302 || status == 303 || status == 307 || status == 308)
 		a->redirect = true;
@@ -317,7 +336,7 @@ tb_answer_body(TbAnswer *a, const uint8_t *bytes, size_t len)
 	uint64_t	left;
 
 	a->received += len;
-	a->op->store->counters.bytes += len;
+	tb_store_count(a->op->store, bytes, len);
 	if (a->discard)
 	{
 		if (a->keep_errors)
@@ -375,7 +394,7 @@ tb_answer_end(TbAnswer *a)
 
 	if (!a->judged)
 		refuse(a, TB_E_PROTOCOL, true, "server sends no answer");
-	else if (op->status != TB_OK || op->missing || a->discard)
+	else if (op->status != TB_OK || op->missing || op->not_modified || a->discard)
 		return;
 	else if (a->grow)
 		cut(a);

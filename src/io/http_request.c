@@ -11,9 +11,12 @@
 #include "io/http_request.h"
 
 #include <inttypes.h>
+#include <openssl/sha.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "io/url.h"
 
 #define UPLOAD_BYTES (512L << 10)
 #define HEADER_MAX 8192
@@ -66,11 +69,40 @@ tb_http_range(const TbOp *op, char range[64])
 		(void) snprintf(range, 64, "bytes=-%" PRIu64, op->length);
 }
 
+/* Whether a server can compare a version: it is an ETag, and a strong one. */
+static const char *
+comparable(const TbOp *op, const char *version)
+{
+	return version != NULL && strlen(version) < sizeof(op->version) && tb_head_is_strong(version) ? version : NULL;
+}
+
 const char *
 tb_http_match(const TbOp *op)
 {
-	return op->if_version != NULL && strlen(op->if_version) < sizeof(op->version) &&
-		tb_head_is_strong(op->if_version) ? op->if_version : NULL;
+	return comparable(op, op->if_version);
+}
+
+const char *
+tb_http_none_match(const TbOp *op)
+{
+	return op->create_once ? "*" : comparable(op, op->unless_version);
+}
+
+void
+tb_http_scope(const char *const *text, size_t n, uint8_t scope[32])
+{
+	memset(scope, 0, 32);
+	for (size_t i = 0; i < n; i++)
+	{
+		uint8_t		both[64];
+
+		memcpy(both, scope, 32);
+		memset(both + 32, text[i] == NULL, 32);
+		if (text[i] != NULL)
+			(void) SHA256((const uint8_t *) text[i], strlen(text[i]), both + 32);
+		(void) SHA256(both, sizeof(both), scope);
+		explicit_bzero(both, sizeof(both));
+	}
 }
 
 static size_t
@@ -79,6 +111,8 @@ header_came(char *line, size_t size, size_t n, void *arg)
 	TbHttpSlot *slot = arg;
 
 	slot->transfer.answered = true;
+	tb_op_first_byte(slot->answer.op);
+	tb_op_first_byte(slot->answer.op);
 	return tb_answer_header(&slot->answer, line, size * n) ? size * n : 0;
 }
 
@@ -357,6 +391,7 @@ forget_outcome(TbOp *op)
 	op->data = NULL;
 	op->status = TB_OK;
 	op->missing = false;
+	op->not_modified = false;
 	op->object_size = UINT64_MAX;
 	op->version[0] = '\0';
 	op->error.code = TB_OK;
@@ -380,7 +415,7 @@ slot_done(TbTransfer *transfer, CURLcode code)
 	else
 	{
 		/* what the head itself said is definite, however its connection ended */
-		if (op->status == TB_OK && !op->missing && !answer->redirect)
+		if (op->status == TB_OK && !op->missing && !op->not_modified && !answer->redirect)
 		{
 			if (code == CURLE_OK)
 				tb_answer_end(answer);
@@ -409,6 +444,24 @@ copy(const char *text, char **out)
 	return text == NULL || *out != NULL;
 }
 
+/* Have the store share what is known about its server. */
+static TbStatus
+join_flow(TbHttpStore *store, const char *server_url, TbError *err)
+{
+	TbUrlServer server;
+	char	   *endpoint;
+	TbStatus	status = tb_url_server(server_url, &server, err);
+
+	if (status != TB_OK)
+		return status;
+	endpoint = tb_asprintf("%s://%s:%d", server.tls ? "https" : "http", server.host, server.port);
+	tb_url_server_free(&server);
+	if (endpoint != NULL)
+		store->base.flow = tb_io_flow(store->base.io, endpoint);
+	tb_free(endpoint);
+	return store->base.flow != NULL ? TB_OK : tb_fail(err, TB_E_NOMEM, "out of memory");
+}
+
 TbStatus
 tb_http_store_init(TbHttpStore *store, const TbHttpKind *kind, const TbStoreOps *ops, TbIo *io, char *url,
 				   const char *server_url, const TbStoreSpec *spec, TbError *err)
@@ -419,6 +472,8 @@ tb_http_store_init(TbHttpStore *store, const TbHttpKind *kind, const TbStoreOps 
 	store->kind = kind;
 	if (status == TB_OK && io->http == NULL)
 		status = tb_http_new(io->loop, &io->options, &io->http, err);
+	if (status == TB_OK)
+		status = join_flow(store, server_url, err);
 	if (status == TB_OK && !copy(spec->ca_file, &store->ca_file))
 		status = tb_fail(err, TB_E_NOMEM, "out of memory");
 	return status;

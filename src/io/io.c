@@ -6,6 +6,7 @@
 #include "io/store.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -14,14 +15,22 @@
 
 #define SPARE_MIN_BYTES ((size_t) 64 << 10)	/* malloc reuses smaller ones by itself */
 #define SPARE_MAX_BYTES ((size_t) 16 << 20)
+#define CONNECTIONS 128
+#define REQUESTS 128
+#define MEMORY_BYTES ((size_t) 256 << 20)
+#define CACHE_BYTES ((uint64_t) 1 << 30)
+#define CACHE_AGE_MS 60000
+#define HEDGE_PERCENT 5
 
 static void
 fill_defaults(TbIoOptions *o)
 {
 	if (o->max_connections <= 0)
-		o->max_connections = 32;
+		o->max_connections = CONNECTIONS;
 	if (o->max_requests_in_flight <= 0)
-		o->max_requests_in_flight = 64;
+		o->max_requests_in_flight = REQUESTS;
+	if (o->io_memory_bytes == 0)
+		o->io_memory_bytes = MEMORY_BYTES;
 	if (o->connect_timeout_ms <= 0)
 		o->connect_timeout_ms = 10000;
 	if (o->first_byte_timeout_ms <= 0)
@@ -34,6 +43,52 @@ fill_defaults(TbIoOptions *o)
 		o->retries = 5;
 	if (o->retries < 0)
 		o->retries = 0;
+	if (o->hedge_percent == 0)
+		o->hedge_percent = HEDGE_PERCENT;
+	if (o->hedge_percent < 0)
+		o->hedge_percent = 0;
+	if (o->cache_bytes == 0)
+		o->cache_bytes = CACHE_BYTES;
+	if (o->cache_max_age_ms <= 0)
+		o->cache_max_age_ms = CACHE_AGE_MS;
+}
+
+TbFlow *
+tb_io_flow(TbIo *io, const char *endpoint)
+{
+	size_t		bytes = strlen(endpoint) + 1;
+	TbIoFlow   *at = io->flows;
+
+	while (at != NULL && strcmp(at->endpoint, endpoint) != 0)
+		at = at->next;
+	if (at != NULL)
+		return at->flow;
+	at = tb_calloc(1, sizeof(*at) + bytes);
+	if (at == NULL)
+		return NULL;
+	at->flow = tb_flow_new(io->options.max_requests_in_flight, io->options.hedge_percent);
+	if (at->flow == NULL)
+	{
+		tb_free(at);
+		return NULL;
+	}
+	memcpy(at->endpoint, endpoint, bytes);
+	at->next = io->flows;
+	io->flows = at;
+	return at->flow;
+}
+
+static void
+free_flows(TbIo *io)
+{
+	TbIoFlow   *at;
+
+	while ((at = io->flows) != NULL)
+	{
+		io->flows = at->next;
+		tb_flow_free(at->flow);
+		tb_free(at);
+	}
 }
 
 /* Take what pool threads have given back. */
@@ -125,6 +180,7 @@ tb_io_free(TbIo *io)
 	tb_loop_unwatch(io->loop, &io->watch);
 	close(io->watch.fd);
 	tb_http_free(io->http);
+	free_flows(io);
 	for (size_t i = 0; i < TB_SPARE_BUFS; i++)
 		tb_buf_unref(io->spare[i]);
 	pthread_cond_destroy(&io->idle);

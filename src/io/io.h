@@ -37,6 +37,8 @@ typedef struct TbIoOptions
 extern TbStatus tb_io_new(TbLoop *loop, TbPool *pool, const TbIoOptions *options, TbIo **io,
 						  TbError *err) TB_MUST_CHECK;
 extern void tb_io_free(TbIo *io);
+/* Why the cache on disk is off, where it is wanted; true once. For the host's log. */
+extern bool tb_io_cache_trouble(TbIo *io, TbError *err);
 
 /* Monotonic counters. */
 typedef struct TbIoCounters
@@ -161,9 +163,10 @@ typedef struct TbStoreNames
 
 extern TbStatus tb_store_begin_list(TbStore *store, const char *prefix, TbJob **job, TbError *err) TB_MUST_CHECK;
 /*
- * Write an object whole: seen complete or not at all, durable when done. create_once: an existing object is
- * CHANGED and stays. bytes gets a reference of the job's own and is not written to any more; what is large goes up in
- * parts, several at a time. errors: UNSUPPORTED, NO_SPACE, DENIED, AUTH, IO, CHANGED.
+ * Write an object whole: seen complete or not at all, durable when done. create_once: an existing object is CHANGED and stays
+ * (on s3, where the answer to an attempt can be lost, one with the same bytes counts as written). bytes gets a reference of
+ * the job's own and is not written to any more; what is large goes up in parts, several at a time.
+ * errors: UNSUPPORTED, NO_SPACE, DENIED, AUTH, IO, CHANGED.
  */
 extern TbStatus tb_store_begin_put(TbStore *store, const char *key, TbBuf *bytes, bool create_once, TbJob **job,
 								   TbError *err) TB_MUST_CHECK;

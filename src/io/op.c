@@ -59,6 +59,8 @@ start(TbOpQueue *queue, TbOp *op)
 	op->attempt++;
 	op->status = TB_OK;
 	op->missing = false;
+	op->not_modified = false;
+	op->first_ns = 0;
 	op->object_size = UINT64_MAX;
 	op->version[0] = '\0';
 	op->error.code = TB_OK;
@@ -247,6 +249,7 @@ tb_op_cancel(TbOp *op)
 	switch (op->state)
 	{
 		case TB_OP_NEW:
+		case TB_OP_TWIN_LEFT:
 			break;
 		case TB_OP_ENDED:
 			return;				/* freed when its owner is done with it */
@@ -269,6 +272,13 @@ tb_op_cancel(TbOp *op)
 	}
 	drop_op(op);
 	tb_io_kick(io);
+}
+
+void
+tb_op_first_byte(TbOp *op)
+{
+	if (op->first_ns == 0)
+		op->first_ns = tb_now_ns();
 }
 
 TbBuf *

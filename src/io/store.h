@@ -4,8 +4,8 @@
  * by the store's vtable once or, when it fails in a way that may pass, several times, and gives each want
  * its part. Writing and listing (job.h) make ops of their own.
  *
- *   tb_store_read -> want -> op -> queue -> ops->start ... tb_op_finish -> (back-off -> queue)* -> op->ended
- *                                                                            -> wants -> read->done
+ *   tb_store_read -> want -> (cache) -> op -> queue -> ops->start ... tb_op_finish -> (back-off -> queue)* -> op->ended
+ *                                                                            -> wants -> (cache) -> read->done
  *
  * All stores answer alike: a range wholly beyond the end is CHANGED (the object shrank), one that
  * the end cuts is CORRUPT, an object longer than a whole read allows is LIMIT.
@@ -14,6 +14,8 @@
 #define TB_IO_STORE_H
 
 #include <pthread.h>
+
+#include "io/flow.h"
 #include "io/io.h"
 
 #define TB_KEY_MAX_BYTES 2048
@@ -40,6 +42,7 @@ typedef enum TbOpState
 	TB_OP_STARTED,				/* the store's vtable has it; holds a place in flight */
 	TB_OP_BACKING_OFF,			/* the timer is armed */
 	TB_OP_NEW,					/* not submitted */
+	TB_OP_TWIN_LEFT,			/* its attempt failed, its twin's goes on */
 	TB_OP_ENDED					/* ended is being called */
 } TbOpState;
 
@@ -57,8 +60,11 @@ struct TbWant
 	TbRead	   *read;			/* borrowed */
 	TbWant	   *prev;			/* the store's list */
 	TbWant	   *next;
-	TbOp	   *op;				/* that will bring it; NULL: it waits in the loop to be refused */
-	TbWant	   *op_next;		/* the op's list */
+	TbOp	   *op;				/* that will bring it; NULL: the cache is asked, or it waits in the loop to be refused */
+	TbWant	   *op_prev;		/* the op's list */
+	TbWant	   *op_next;
+	struct TbCached *cached;	/* owned; what the cache has to do with it; NULL: nothing (want_cache.c) */
+	int64_t		asked_ns;
 	TbTask		task;
 	TbStatus	status;			/* of one that is refused */
 	TbError    *error;			/* owned; of one that is refused */
@@ -74,6 +80,7 @@ struct TbOp
 	uint64_t	length;			/* WHOLE: most bytes of an answer that are taken */
 	const char *key;			/* below the store's url; "" for the store itself */
 	const char *if_version;		/* NULL: any */
+	const char *unless_version; /* NULL, or READ: a version that need not be sent again (If-None-Match); the want's */
 	const char *query;			/* NULL, or names and values, encoded, sorted by name */
 	TbBuf	   *body;			/* a reference; NULL: none */
 	bool		create_once;	/* PUT, POST: an object that exists is CHANGED */
@@ -84,11 +91,27 @@ struct TbOp
 	void		(*ended) (TbOp *op);
 	void	   *arg;
 	TbWant	   *wants;			/* READ: who wants a part of it; borrowed */
+	bool		alone;			/* no other wants may join (again) */
 
 	/* the loop's thread alone */
 	TbOp	   *prev;			/* the store's list */
 	TbOp	   *next;
+	TbOp	   *queue_prev;
 	TbOp	   *queue_next;
+	TbOp	   *near_prev;		/* the bucket of merge.c, while others may join */
+	TbOp	   *near_next;
+	uint64_t	near_hash;
+	uint64_t	needed;			/* bytes that wants of a merged request need */
+	TbOp	   *started_prev;	/* TbIo's list of STARTED ones that connect */
+	TbOp	   *started_next;
+	TbOp	   *twin;			/* the same request sent again because this one is late, or the one it is sent for */
+	bool		is_twin;
+	bool		hedged;			/* this attempt has had its twin */
+	int			auth_again;		/* attempts that were given for renewed credentials */
+	uint64_t	taken;			/* bytes of the node's memory budget */
+	int64_t		start_ns;
+	int64_t		first_ns;		/* of the answer's first byte; 0: none yet */
+	int64_t		waited_ns;		/* without a first byte, as far as the loop was pumped */
 	TbOpState	state;
 	int			attempt;		/* 1 = the first */
 	bool		fresh;			/* the next attempt wants a new connection */
@@ -101,6 +124,7 @@ struct TbOp
 	/* the outcome of an attempt: whoever runs it, then the loop's thread */
 	TbStatus	status;
 	bool		missing;
+	bool		not_modified;	/* the object has unless_version; no data */
 	TbBuf	   *data;			/* owned until handed over */
 	uint64_t	object_size;	/* UINT64_MAX: not told */
 	char		version[96];
@@ -116,6 +140,7 @@ struct TbStoreOps
 	bool		can_list;
 	bool		can_write;
 	bool		connects;		/* each request in flight needs a connection */
+	bool		merges;			/* requests cost more than the bytes between near ranges */
 
 	/* Begin an attempt: the outcome is cleared before. Ends in tb_op_finish, from the pump and
 	 * never from inside. */
@@ -123,6 +148,8 @@ struct TbStoreOps
 	/* Stop an attempt: afterwards nothing calls tb_op_finish for it, unless op->busy is set. */
 	void		(*stop) (TbOp *op);
 	void		(*close) (TbStore *store);	/* frees the store; no op is left */
+	/* NULL: what it has is not cached on disk. Who may see it: a hash over endpoint, bucket and the credentials' owner. */
+	void		(*scope) (TbStore *store, uint8_t scope[32]);
 	/* NULL: has none. As tb_store_set_credentials. */
 	TbStatus	(*set_credentials) (TbStore *store, const char *key_id, const char *secret, const char *token,
 									TbError *err);
@@ -138,6 +165,9 @@ struct TbStore
 	const TbStoreOps *ops;
 	TbIo	   *io;				/* borrowed */
 	char	   *url;			/* owned */
+	TbFlow	   *flow;			/* borrowed from TbIo; NULL: it connects to nothing. Set when opened, by tb_io_flow */
+	TbNodeCounters *books;		/* borrowed; as counters, for all processes */
+	uint64_t	whole_bytes;	/* of the last object read whole: a guess for the next */
 	TbIoCounters counters;
 	TbWant	   *first_want;		/* reads not yet done */
 	size_t		n_wants;
@@ -151,9 +181,20 @@ typedef struct TbOpQueue
 {
 	TbOp	   *head;
 	TbOp	   *tail;
+	size_t		n;
 	int			active;			/* started from this queue */
 	int			limit;
 } TbOpQueue;
+
+/* One endpoint. */
+typedef struct TbIoFlow
+{
+	struct TbIoFlow *next;
+	TbFlow	   *flow;			/* owned */
+	char		endpoint[];
+} TbIoFlow;
+
+#define TB_NEAR_BUCKETS 1024
 
 struct TbIo
 {
@@ -166,7 +207,19 @@ struct TbIo
 	TbHttp	   *http;			/* owned; made with the first http store */
 	struct TbCredsSource *creds;	/* list; each is owned by the stores that use it (creds_source.c) */
 	TbOpQueue	local;			/* ops of stores that connect to nothing */
-	TbOpQueue	remote;
+	TbOpQueue	remote;			/* the others */
+	TbIoFlow   *flows;			/* owned list */
+	TbNode	   *node;			/* options.node, or own_node */
+	TbNode	   *own_node;		/* owned */
+	TbNodeLimits limits;
+	TbTimer		tick;			/* armed while something that connects is in flight (op_late.c) */
+	int64_t		ticked_ns;
+	TbOp	   *started;		/* list of ops that connect and are STARTED */
+	TbTimer		room;			/* armed while the node has no room for what is queued */
+	TbOp	   *near[TB_NEAR_BUCKETS];	/* queued reads that others may join (merge.c) */
+	struct TbAio *aio;			/* owned; NULL: no cache */
+	TbCache    *cache;			/* owned; NULL: none */
+	TbError		cache_error;	/* why it could not be opened; told once by tb_io_cache_trouble */
 	uint64_t	random;			/* state of the jitter */
 	TbWatch		watch;			/* returned.fd */
 	TbTask		kick;			/* starts what is queued */
@@ -182,7 +235,18 @@ struct TbIo
 	size_t		spare_bytes;
 };
 
+/* Count for this store and in the node's books. */
+#define tb_store_count(store, member, n) \
+	do { \
+		(store)->counters.member += (uint64_t) (n); \
+		if ((store)->books != NULL) \
+			tb_count((store)->books->member, n); \
+	} while (0)
+
 /* io.c */
+
+/* The flow to an endpoint ("https://host:port"), shared by all stores there; the io's. NULL when memory is gone. */
+extern TbFlow *tb_io_flow(TbIo *io, const char *endpoint);
 
 /* An empty buffer with room for cap bytes, reused where one is free. NULL when memory is gone.
  * thread: any. */
@@ -209,6 +273,8 @@ extern void tb_op_submit(TbOp *op);
 extern void tb_op_cancel(TbOp *op);
 /* An attempt has ended: op's outcome is complete. May free op and its store. thread: the loop's. */
 extern void tb_op_finish(TbOp *op);
+/* The first byte of an attempt's answer came; more often does no harm. thread: the loop's. */
+extern void tb_op_first_byte(TbOp *op);
 /* A buffer for cap bytes of an attempt's answer: the want's own memory where it fits. NULL when memory is gone. */
 extern TbBuf *tb_op_buf(TbOp *op, size_t cap);
 /* Fail the attempt with out of memory. */
