@@ -32,10 +32,12 @@ typedef struct AheadEntry
 	const void *scan;			/* who began it; only compared */
 	SubTransactionId subid;
 	size_t		bytes;			/* decoded, counted against the budget */
+	bool		waited;
 } AheadEntry;
 
 static HTAB *registry;			/* lives in the transaction's context; NULL: none yet */
 static size_t bytes_ahead;
+static uint64 waits;			/* fetches that were taken before they were complete */
 
 /* Which entries to let go. */
 typedef bool (*Chosen) (const AheadEntry *entry, const void *arg);
@@ -180,6 +182,7 @@ tbpg_ahead_begin_for(const void *scan, const TbpgRef *ref, TbArray *array, const
 	entry->scan = scan;
 	entry->subid = GetCurrentSubTransactionId();
 	entry->bytes = bytes;
+	entry->waited = false;
 	bytes_ahead += bytes;
 	return true;
 }
@@ -229,7 +232,12 @@ tbpg_ahead_ready(const TbpgRef *ref)
 		return true;
 	make_key(ref, &key);
 	entry = hash_search(registry, &key, HASH_FIND, NULL);
-	return entry == NULL || tb_fetch_poll(entry->fetch, &err) != TB_AGAIN;
+	if (entry == NULL || tb_fetch_poll(entry->fetch, &err) != TB_AGAIN)
+		return true;
+	/* counted once, not each time somebody looks */
+	waits += !entry->waited;
+	entry->waited = true;
+	return false;
 }
 
 TbFetch *
@@ -238,6 +246,7 @@ tbpg_ahead_take(const TbpgRef *ref)
 	AheadKey	key;
 	AheadEntry *entry;
 	TbFetch    *fetch;
+	TbError		err;
 
 	if (registry == NULL || hash_get_num_entries(registry) == 0)
 		return NULL;
@@ -248,7 +257,14 @@ tbpg_ahead_take(const TbpgRef *ref)
 	fetch = entry->fetch;
 	bytes_ahead -= entry->bytes;
 	(void) hash_search(registry, &key, HASH_REMOVE, NULL);
+	waits += tb_fetch_poll(fetch, &err) == TB_AGAIN;
 	return fetch;
+}
+
+uint64
+tbpg_ahead_waits(void)
+{
+	return waits;
 }
 
 void

@@ -21,13 +21,12 @@ typedef struct AheadState
 	PlanState  *input;
 	int			n_attrs;
 	AttrNumber *attr;
-	bool		all_rows;
+	TbpgDepth	depth;
 	MemoryContext context;		/* holds the rows */
 	MinimalTuple *queue;		/* ring of size places */
 	int			size;			/* a power of two */
 	int			head;
 	int			len;
-	uint64		used;
 	MinimalTuple now;			/* the row handed out last; NULL: none */
 	bool		finished;
 } AheadState;
@@ -46,7 +45,7 @@ begin_node(CustomScanState *css, EState *estate, int eflags)
 	state->attr = palloc(sizeof(AttrNumber) * (size_t) Max(list_length(attrs), 1));
 	foreach(lc, attrs)
 		state->attr[state->n_attrs++] = (AttrNumber) lfirst_int(lc);
-	state->all_rows = intVal(lsecond(plan->custom_private)) != 0;
+	state->depth.all_rows = intVal(lsecond(plan->custom_private)) != 0;
 	state->size = 16;
 	state->queue = palloc(sizeof(MinimalTuple) * (size_t) state->size);
 }
@@ -89,7 +88,7 @@ begin_reads(AheadState *state, TupleTableSlot *slot)
 static void
 fill(AheadState *state)
 {
-	int			depth = (int) tbpg_ahead_depth(state->used, state->all_rows);
+	int			depth = tbpg_depth(&state->depth);
 	bool		room = true;
 
 	while (!state->finished && room && state->len < depth)
@@ -126,7 +125,7 @@ run_node(CustomScanState *css)
 	state->now = state->queue[state->head];
 	state->head = (state->head + 1) & (state->size - 1);
 	state->len--;
-	state->used++;
+	state->depth.used++;
 	ExecForceStoreMinimalTuple(state->now, slot, false);
 	return slot;
 }
@@ -139,7 +138,7 @@ drop_rows(AheadState *state)
 	MemoryContextReset(state->context);
 	state->now = NULL;
 	state->head = state->len = 0;
-	state->used = 0;
+	state->depth.used = 0;
 	state->finished = false;
 }
 

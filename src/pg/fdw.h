@@ -30,6 +30,19 @@ enum TbpgPathPrivate
 	TBPG_PATH_AHEAD				/* IntList: attribute numbers that are read right above (lookahead.c) */
 };
 
+/*
+ * How many rows may wait in a queue of rows whose reads are under way. Where something above may stop early: at
+ * most as many as were used, at least two, and one before the first is used. Within that it grows from a few
+ * rows on whenever read() had to wait: what comes at once is not fetched long before its time.
+ */
+typedef struct TbpgDepth
+{
+	bool		all_rows;		/* nothing above stops early */
+	uint64		used;			/* rows handed out since the (re)scan */
+	uint64		waits;			/* tbpg_ahead_waits() when it grew last */
+	int			rows;			/* 0: not begun */
+} TbpgDepth;
+
 /* parallel.c: what the processes of one scan share, in dynamic shared memory. */
 typedef struct TbpgShared TbpgShared;
 
@@ -67,8 +80,7 @@ typedef struct TbpgScanState
 	int			queue_size;		/* a power of two */
 	int			queue_head;
 	int			queue_len;
-	uint64		used;			/* rows handed out since the (re)scan */
-	bool		all_rows;
+	TbpgDepth	depth;
 
 	/* parallel.c */
 	TbpgShared *shared;			/* NULL: the scan is this process's alone */
@@ -103,6 +115,7 @@ extern void tbpg_add_counters(TbScanCounters *total, const TbScanCounters *part)
 /* queue.c: rows whose reads are under way */
 extern TupleTableSlot *tbpg_queue_next(TbpgScanState *state, TupleTableSlot *slot);
 extern void tbpg_queue_clear(TbpgScanState *state);
+extern int	tbpg_depth(TbpgDepth *depth);
 /* parallel.c */
 extern bool tbpg_scan_parallel_safe(PlannerInfo *root, RelOptInfo *rel, RangeTblEntry *rte);
 extern Size tbpg_estimate_dsm(ForeignScanState *node, ParallelContext *context);
@@ -123,9 +136,6 @@ extern void tbpg_async_notify(AsyncRequest *request);
 /* ahead_node.c; custom_private: IntList of the input's columns that are read; Integer: all rows are wanted */
 #define TBPG_AHEAD_NODE "TensorBank Read Ahead"
 extern const CustomScanMethods tbpg_ahead_node;
-/* Rows that may wait in a queue from which `used` were taken: LIMIT 1 begins one block, and whoever stops early
- * has begun at most as many for nothing as were used, or two. */
-extern uint64 tbpg_ahead_depth(uint64 used, bool all_rows);
 /* lookahead.c */
 extern void tbpg_lookahead_init(void);	/* hook and node type */
 /* The column that a read() takes as it is, also through raw() and as_type(); NULL: node is none, or reads something else. */

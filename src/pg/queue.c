@@ -2,9 +2,8 @@
  * Reading ahead of a scan: rows are pulled before they are asked for, and what read() will want of them is
  * begun.
  *
- * The queue starts with one row and may then hold as many as were used, at least two: LIMIT 1 fetches one
- * block, and a query that stops early has begun at most as many blocks for nothing as it used, or two. Where
- * the plan wants all rows it starts with more. What is begun is bounded by tensorbank.read_ahead (ahead.c).
+ * LIMIT 1 fetches one block, and a query that stops early has begun at most as many blocks for nothing as it
+ * used, or two. What is begun is bounded by tensorbank.read_ahead (ahead.c).
  */
 #include "postgres.h"
 
@@ -15,27 +14,33 @@
 
 #include "pg/fdw.h"
 
-#define FIRST_ROWS 8			/* where all rows are wanted */
+#define FIRST_ROWS 8
 #define MOST_ROWS 4096
 
-uint64
-tbpg_ahead_depth(uint64 used, bool all_rows)
+int
+tbpg_depth(TbpgDepth *depth)
 {
-	uint64		depth = used == 0 ? 1 : Max(used, 2);
+	uint64		bound = depth->used == 0 ? 1 : Max(depth->used, 2);
+	uint64		waits = tbpg_ahead_waits();
 
-	return Min(all_rows ? Max(depth, FIRST_ROWS) : depth, MOST_ROWS);
+	if (depth->rows == 0)
+		depth->rows = FIRST_ROWS;
+	else if (waits != depth->waits)
+		depth->rows = Min(depth->rows * 2, MOST_ROWS);
+	depth->waits = waits;
+	return depth->all_rows ? depth->rows : (int) Min(bound, (uint64) depth->rows);
 }
 
 /* Rows that may wait in the queue. */
 static int
-depth_of(const TbpgScanState *state)
+depth_of(TbpgScanState *state)
 {
-	uint64		depth = tbpg_ahead_depth(state->used, state->all_rows);
+	int			depth = tbpg_depth(&state->depth);
 
 	/* towards the end nobody shall sit on blocks that another process could read */
 	if (state->shared != NULL)
-		depth = Min(depth, tbpg_parallel_left(state) + 2);
-	return (int) depth;
+		depth = (int) Min((uint64) depth, tbpg_parallel_left(state) + 2);
+	return depth;
 }
 
 /* Start fetching what read() will want of a row; false: the budget is used up. */
@@ -144,7 +149,7 @@ tbpg_queue_next(TbpgScanState *state, TupleTableSlot *slot)
 	}
 	state->queue_head = (state->queue_head + 1) & (state->queue_size - 1);
 	state->queue_len--;
-	state->used++;
+	state->depth.used++;
 	ExecForceStoreHeapTuple(tuple, slot, true);
 	return slot;
 }
@@ -157,5 +162,5 @@ tbpg_queue_clear(TbpgScanState *state)
 	/* the tuples are bound_context's */
 	state->queue_len = 0;
 	state->queue_head = 0;
-	state->used = 0;
+	state->depth.used = 0;
 }

@@ -105,7 +105,7 @@ tbpg_begin_scan(ForeignScanState *node, int eflags)
 	state->read_attr = attributes(plan, TBPG_PRIVATE_READ, &state->n_read);
 	state->ahead_attr = attributes(plan, TBPG_PRIVATE_AHEAD, &state->n_ahead);
 	find_needs(state, plan);
-	state->all_rows = intVal(list_nth(plan->fdw_private, TBPG_PRIVATE_ALL_ROWS)) != 0;
+	state->depth.all_rows = intVal(list_nth(plan->fdw_private, TBPG_PRIVATE_ALL_ROWS)) != 0;
 	if ((eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0)
 		state->io_before = tb_store_counters(tb_source_store(tb_grid_source(state->table->grid)));
 	MemoryContextSwitchTo(old);

@@ -207,6 +207,7 @@ extern bool tbpg_ahead_begin_ref(const void *scan, const TbpgRef *ref);
 extern void tbpg_ahead_kick(void);
 /* Whether read() of a ref would not wait for a fetch that is under way. */
 extern bool tbpg_ahead_ready(const TbpgRef *ref);
+extern uint64 tbpg_ahead_waits(void);	/* how often a fetch begun ahead was wanted before it was complete */
 extern void tbpg_ahead_forget(const void *scan);	/* at the end of a scan, and at its rescan */
 /* Take the fetch for a ref out of the registry; NULL: none was begun. The caller owns it. */
 extern TbFetch *tbpg_ahead_take(const TbpgRef *ref);
