@@ -76,6 +76,7 @@ typedef struct TbpgScanState
 	/* reading ahead, queue.c */
 	int			n_ahead;
 	AttrNumber *ahead_attr;
+	ExprState  *filter;			/* the first of the plan's quals that cost little; NULL: none */
 	HeapTuple  *queue;			/* ring of queue_size places, in context; NULL: none yet */
 	int			queue_size;		/* a power of two */
 	int			queue_head;
@@ -113,7 +114,8 @@ extern TbScanCounters tbpg_scan_totals(const TbpgScanState *state);
 extern bool tbpg_scan_row(TbpgScanState *state, bool wait, bool *again, const TbBlockRow **row);
 extern void tbpg_add_counters(TbScanCounters *total, const TbScanCounters *part);
 /* queue.c: rows whose reads are under way */
-extern TupleTableSlot *tbpg_queue_next(TbpgScanState *state, TupleTableSlot *slot);
+extern TupleTableSlot *tbpg_queue_next(ForeignScanState *node);
+extern void tbpg_queue_begin(ForeignScanState *node);
 extern void tbpg_queue_clear(TbpgScanState *state);
 extern int	tbpg_depth(TbpgDepth *depth);
 /* parallel.c */
@@ -140,6 +142,8 @@ extern const CustomScanMethods tbpg_ahead_node;
 extern void tbpg_lookahead_init(void);	/* hook and node type */
 /* The column that a read() takes as it is, also through raw() and as_type(); NULL: node is none, or reads something else. */
 extern Var *tbpg_read_column(Node *node);
+/* Such columns of any relation in expressions, but for what is computed under a condition only. */
+extern List *tbpg_certain_reads(List *exprs);
 /* row.c */
 extern void tbpg_fill_row(const TbpgScanState *state, const TbBlockRow *row, Datum *values, bool *isnull);
 /* explain.c */

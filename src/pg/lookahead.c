@@ -110,6 +110,25 @@ typedef struct ReadWalk
 	List	   *vars;
 } ReadWalk;
 
+static bool find_reads(Node *node, ReadWalk *walk);
+
+/* Of what is not always computed whole, the part that is. */
+static Node *
+certain_part(Node *node)
+{
+	if (IsA(node, CaseExpr))
+	{
+		CaseExpr   *choice = (CaseExpr *) node;
+
+		return choice->arg != NULL ? (Node *) choice->arg : (Node *) linitial_node(CaseWhen, choice->args)->expr;
+	}
+	if (IsA(node, CoalesceExpr))
+		return linitial(((CoalesceExpr *) node)->args);
+	if (IsA(node, BoolExpr))
+		return linitial(((BoolExpr *) node)->args);
+	return NULL;
+}
+
 static bool
 find_reads(Node *node, ReadWalk *walk)
 {
@@ -117,10 +136,21 @@ find_reads(Node *node, ReadWalk *walk)
 
 	if (node == NULL || list_member(walk->below, node))
 		return false;
+	if (IsA(node, CaseExpr) || IsA(node, CoalesceExpr) || IsA(node, BoolExpr))
+		return find_reads(certain_part(node), walk);
 	var = tbpg_read_column(node);
 	if (var != NULL)
 		walk->vars = list_append_unique(walk->vars, var);
 	return expression_tree_walker(node, find_reads, walk);
+}
+
+List *
+tbpg_certain_reads(List *exprs)
+{
+	ReadWalk	walk = {.below = NIL};
+
+	find_reads((Node *) exprs, &walk);
+	return walk.vars;
 }
 
 /* Columns that a node reads to compute expressions from what its input computes. */

@@ -335,7 +335,14 @@ tbpg_get_plan(PlannerInfo *root, RelOptInfo *rel, Oid relid, ForeignPath *path, 
 			pushed = lappend_int(pushed, list_length(quals));
 		quals = lappend(quals, info->clause);
 	}
-	ahead = list_concat_unique_int(list_copy(list_nth(path->fdw_private, TBPG_PATH_AHEAD)), reads_in((Node *) quals, rel));
+	ahead = list_copy(list_nth(path->fdw_private, TBPG_PATH_AHEAD));
+	foreach(lc, tbpg_certain_reads(quals))
+	{
+		Var		   *var = lfirst_node(Var, lc);
+
+		if (var->varno == (int) rel->relid)
+			ahead = list_append_unique_int(ahead, var->varattno);
+	}
 	private = list_make5(pushed, read_columns(root, rel), list_nth(path->fdw_private, TBPG_PATH_DESCENDING),
 						 used_columns(rel, quals), ahead);
 	private = lappend(private, makeInteger(root->tuple_fraction <= 0));

@@ -10,6 +10,9 @@
 #include "access/htup_details.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/clauses.h"
+#include "optimizer/optimizer.h"
 #include "utils/memutils.h"
 
 #include "pg/fdw.h"
@@ -101,12 +104,64 @@ push(TbpgScanState *state, HeapTuple tuple)
 	state->queue[(state->queue_head + state->queue_len++) & (state->queue_size - 1)] = tuple;
 }
 
+/* Whether a clause costs little and may be looked at once more. */
+static bool
+is_cheap(Node *clause)
+{
+	return !contain_volatile_functions(clause) && !contain_subplans(clause) && tbpg_certain_reads(list_make1(clause)) == NIL;
+}
+
+/*
+ * What the plan's quals leave out need not be fetched. Only a prefix of them is looked at early: those that
+ * must not see rows which others hide come later.
+ */
+void
+tbpg_queue_begin(ForeignScanState *node)
+{
+	TbpgScanState *state = node->fdw_state;
+	List	   *prefix = NIL;
+	ListCell   *lc;
+
+	foreach(lc, node->ss.ps.plan->qual)
+	{
+		if (!is_cheap(lfirst(lc)))
+			break;
+		prefix = lappend(prefix, lfirst(lc));
+	}
+	state->filter = prefix == NIL ? NULL : ExecInitQual(prefix, &node->ss.ps);
+}
+
+/* The row in the slot, if it passes: begin its reads and queue it. false: there is no room for more. */
+static bool
+take_row(ForeignScanState *node, TupleTableSlot *slot)
+{
+	TbpgScanState *state = node->fdw_state;
+	MemoryContext old;
+	bool		room = true;
+
+	ExecStoreVirtualTuple(slot);
+	state->econtext->ecxt_scantuple = slot;
+	if (state->filter != NULL && !ExecQual(state->filter, state->econtext))
+		InstrCountFiltered1(node, 1);
+	else
+	{
+		room = begin_reads(state, slot->tts_values, slot->tts_isnull);
+		old = MemoryContextSwitchTo(state->bound_context);
+		push(state, heap_form_tuple(slot->tts_tupleDescriptor, slot->tts_values, slot->tts_isnull));
+		MemoryContextSwitchTo(old);
+	}
+	ExecClearTuple(slot);
+	/* nothing else lives in the memory of a tuple while rows are pulled */
+	ResetExprContext(state->econtext);
+	return room;
+}
+
 /* Pull rows; *again: there is none, and one could only be had by waiting. */
 static void
-fill(TbpgScanState *state, TupleDesc desc, bool *again)
+fill(ForeignScanState *node, bool *again)
 {
-	Datum	   *values = palloc(sizeof(Datum) * (size_t) Max(desc->natts, 1));
-	bool	   *isnull = palloc(sizeof(bool) * (size_t) Max(desc->natts, 1));
+	TbpgScanState *state = node->fdw_state;
+	TupleTableSlot *slot = node->ss.ss_ScanTupleSlot;
 	int			depth = depth_of(state);
 	bool		room = true;
 
@@ -114,28 +169,25 @@ fill(TbpgScanState *state, TupleDesc desc, bool *again)
 	while (state->queue_len < depth && room)
 	{
 		const TbBlockRow *row;
-		MemoryContext old;
 
+		CHECK_FOR_INTERRUPTS();
 		if (!tbpg_scan_row(state, state->queue_len == 0 && !state->nonblocking, again, &row))
 			break;
-		tbpg_fill_row(state, row, values, isnull);
-		room = begin_reads(state, values, isnull);
-		old = MemoryContextSwitchTo(state->bound_context);
-		push(state, heap_form_tuple(desc, values, isnull));
-		MemoryContextSwitchTo(old);
+		tbpg_fill_row(state, row, slot->tts_values, slot->tts_isnull);
+		room = take_row(node, slot);
 	}
 	tbpg_ahead_kick();
-	pfree(values);
-	pfree(isnull);
 }
 
 TupleTableSlot *
-tbpg_queue_next(TbpgScanState *state, TupleTableSlot *slot)
+tbpg_queue_next(ForeignScanState *node)
 {
+	TbpgScanState *state = node->fdw_state;
+	TupleTableSlot *slot = node->ss.ss_ScanTupleSlot;
 	HeapTuple	tuple;
 	bool		again;
 
-	fill(state, slot->tts_tupleDescriptor, &again);
+	fill(node, &again);
 	if (state->queue_len == 0)
 	{
 		state->would_wait = again;

@@ -104,6 +104,8 @@ tbpg_begin_scan(ForeignScanState *node, int eflags)
 	state->descending = intVal(list_nth(plan->fdw_private, TBPG_PRIVATE_DESCENDING)) != 0;
 	state->read_attr = attributes(plan, TBPG_PRIVATE_READ, &state->n_read);
 	state->ahead_attr = attributes(plan, TBPG_PRIVATE_AHEAD, &state->n_ahead);
+	if (state->n_ahead > 0)
+		tbpg_queue_begin(node);
 	find_needs(state, plan);
 	state->depth.all_rows = intVal(list_nth(plan->fdw_private, TBPG_PRIVATE_ALL_ROWS)) != 0;
 	if ((eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0)
@@ -272,7 +274,7 @@ tbpg_iterate_scan(ForeignScanState *node)
 	if (!state->started)
 		start_scan(state);
 	if (state->n_ahead > 0)
-		return tbpg_queue_next(state, slot);
+		return tbpg_queue_next(node);
 	if (!tbpg_scan_row(state, !state->nonblocking, &again, &row))
 	{
 		state->would_wait = again;

@@ -119,6 +119,20 @@ def test_a_join_fetches_what_it_returns(far, faulty):
     assert len(chunks(faulty)) == 3
 
 
+def test_what_is_left_out_is_not_fetched(far, faulty):
+    """By quals that prune nothing, and under conditions."""
+    sql = f"SELECT block, {READ} FROM far_a WHERE block % 10 = 3 AND abs(block) > 5"
+    assert [block for block, _ in far.execute(sql).fetchall()] == [13, 23, 33, 43, 53, 63]
+    assert len(chunks(faulty)) == 6
+    assert "Rows Removed by Filter: 66" in plan(far, sql, "ANALYZE, COSTS OFF, TIMING OFF")
+    faulty.reset()
+    rows = far.execute(f"SELECT CASE WHEN block < 3 THEN {READ} END FROM far_a").fetchall()
+    assert len(rows) == BLOCKS and len(chunks(faulty)) == 3
+    faulty.reset()
+    far.execute(f"SELECT block FROM far_a WHERE block % 10 = 3 AND {READ} > 0").fetchall()
+    assert len(chunks(faulty)) == 7
+
+
 def test_budget(far, faulty):
     """Without room nothing is begun ahead, and the answer is the same."""
     far.execute("SET tensorbank.read_ahead = 0")
