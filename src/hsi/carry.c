@@ -34,6 +34,9 @@ struct TbCarry
 	uint64_t	n_parts;
 	uint64_t	next;			/* item to copy next: part, array, statistic */
 	uint64_t	n_items;
+	uint64_t	meta_item;		/* of the new level's metadata, next */
+	bool		covered;		/* all is written; the head is next */
+	bool		any;			/* that it covers */
 	Copy		copy[IN_FLIGHT];
 };
 
@@ -128,12 +131,6 @@ tb_carry_open(TbHsiWriter *writer, TbHead *old, TbError *err)
 	writer->head->geo = geo;
 	status = list_parts(carry, writer->head, err);
 	carry->n_items = carry->n_parts * objects(writer->head);
-	if (status != TB_OK || carry->n_items == 0)
-		return status;
-	status = tb_write_root(writer, err);
-	if (status == TB_OK)
-		status = tb_write_level_json(writer, 0, err);
-	writer->described = status == TB_OK;
 	return status;
 }
 
@@ -192,8 +189,7 @@ end_copy(TbHsiWriter *writer, Copy *copy, TbError *err)
 	{
 		status = item_key(writer, writer->root, copy->item, copy->key, err);
 		if (status == TB_OK)
-			status = tb_store_put(tb_source_store(carry->where), copy->key, copy->read.data->data,
-								  copy->read.data->len, false, err);
+			status = tb_puts_add(&writer->puts, tb_source_store(carry->where), copy->key, copy->read.data, err);
 		tb_buf_unref(copy->read.data);
 		return status;
 	}
@@ -207,11 +203,11 @@ end_copy(TbHsiWriter *writer, Copy *copy, TbError *err)
 	return TB_OK;
 }
 
+/* Count in the parts that are whole. */
 static TbStatus
-publish(TbHsiWriter *writer, TbError *err)
+cover(TbHsiWriter *writer, TbError *err)
 {
 	TbCarry    *carry = writer->carry;
-	bool		any = false;
 
 	for (uint64_t i = 0; i < carry->n_parts; i++)
 	{
@@ -219,36 +215,61 @@ publish(TbHsiWriter *writer, TbError *err)
 			continue;
 		if (!tb_head_add_part(writer->head, carry->part[i]))
 			return tb_fail(err, TB_E_NOMEM, "out of memory");
-		any = true;
+		carry->any = true;
 	}
-	return any ? tb_write_head(writer, err) : TB_OK;
+	carry->covered = true;
+	return TB_OK;
+}
+
+/* Metadata, then as many copies as may be under way. AGAIN, OK: all is written. */
+static TbStatus
+copy_all(TbHsiWriter *writer, TbError *err)
+{
+	TbCarry    *carry = writer->carry;
+	bool		busy = false;
+	TbStatus	status = TB_OK;
+
+	if (carry->n_items == 0)
+		return TB_OK;
+	if (!writer->described)
+		status = tb_write_level_json(writer, 0, &carry->meta_item, err);
+	for (int i = 0; i < IN_FLIGHT && status == TB_OK; i++)
+	{
+		Copy	   *copy = &carry->copy[i];
+
+		if (copy->busy && copy->arrived && !tb_puts_full(&writer->puts))
+			status = end_copy(writer, copy, err);
+		if (status == TB_OK && !copy->busy && carry->next < carry->n_items)
+			status = start_copy(writer, copy, err);
+		busy = busy || copy->busy;
+	}
+	if (status == TB_OK && busy)
+		return TB_AGAIN;
+	if (status == TB_OK)
+		status = tb_puts_wait(&writer->puts, err);
+	writer->described = writer->described || status == TB_OK;
+	return status;
 }
 
 TbStatus
 tb_carry_poll(TbHsiWriter *writer, TbError *err)
 {
 	TbCarry    *carry = writer->carry;
-	bool		busy = false;
 	TbStatus	status = TB_OK;
 
-	for (int i = 0; i < IN_FLIGHT && status == TB_OK; i++)
+	if (!carry->covered)
 	{
-		Copy	   *copy = &carry->copy[i];
-
-		if (copy->busy && copy->arrived)
-			status = end_copy(writer, copy, err);
-		if (status == TB_OK && !copy->busy && carry->next < carry->n_items)
-			status = start_copy(writer, copy, err);
-		busy = busy || copy->busy;
+		status = copy_all(writer, err);
+		if (status == TB_OK)
+			status = cover(writer, err);
 	}
+	if (status == TB_OK && carry->any)
+		status = tb_write_head(writer, err);
 	if (status != TB_OK)
 		return status;
-	if (busy)
-		return TB_AGAIN;
-	status = publish(writer, err);
 	tb_carry_free(carry);
 	writer->carry = NULL;
-	return status;
+	return TB_OK;
 }
 
 void

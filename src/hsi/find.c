@@ -2,7 +2,7 @@
  * Finding the newest head. Heads have serials 1, 2, 3...; each is written once, under a key of its
  * own.
  *
- * A store that can list is listed. Others are asked for serials: double from 1 until one is absent,
+ * A store that can list is listed. Others, and those that refuse to, are asked for serials: double from 1 until one is absent,
  * then add smaller and smaller powers of two to the last one that was there. Such a search only
  * ever asks for powers of two and for serials whose binary digits are those of the newest with the
  * tail cut off, so those are kept when old ones are deleted: at most two for each binary digit,
@@ -20,7 +20,9 @@ struct TbFind
 {
 	TbSource   *source;			/* owned reference */
 	char		key[TB_HSI_KEY_BYTES];
+	TbJob	   *list;			/* owned; NULL: none under way */
 	bool		listed;
+	bool		refused;		/* listing was: then S3 says of what is not there that it is denied */
 	uint64_t	found;			/* newest serial seen, 0: none */
 	uint64_t	step;			/* power of two that is tried on top of found */
 	bool		climbing;		/* still doubling */
@@ -67,13 +69,13 @@ answered(TbRead *read)
 	TbFind	   *find = read->arg;
 
 	find->in_flight = false;
-	if (read->status != TB_OK)
+	if (read->status != TB_OK && !(find->refused && read->status == TB_E_DENIED))
 	{
 		find->error = read->error;
 		finish(find, read->status);
 		return;
 	}
-	if (!read->missing)
+	if (read->status == TB_OK && !read->missing)
 	{
 		tb_buf_unref(find->head);
 		find->head = read->data;
@@ -125,30 +127,34 @@ serial_of(const char *name)
 	return serial;
 }
 
-static TbStatus
-find_listed(TbFind *find, TbError *err)
+/* The listing has ended: ask for the newest of it. */
+static void
+find_listed(TbFind *find, TbStatus status)
 {
-	TbStoreNames names = {0};
+	const TbStoreNames *names = tb_job_names(find->list);
 	uint64_t	newest = 0;
-	TbStatus	status = tb_store_list(tb_source_store(find->source), find->key, &names, err);
 
-	if (status == TB_E_NOT_FOUND)
-		status = TB_OK;
-	for (size_t i = 0; i < names.n; i++)
+	for (size_t i = 0; status == TB_OK && i < names->n; i++)
 	{
-		uint64_t	serial = serial_of(names.name[i]);
+		uint64_t	serial = serial_of(names->name[i]);
 
 		newest = serial > newest ? serial : newest;
 	}
-	tb_store_free_names(&names);
-	if (status != TB_OK)
-		return status;
+	tb_job_free(find->list);
+	find->list = NULL;
+	if (status == TB_E_DENIED)
+	{
+		find->refused = true;
+		advance(find);
+		return;
+	}
 	find->listed = true;
-	if (newest == 0)
+	if (status != TB_OK && status != TB_E_NOT_FOUND)
+		finish(find, status);
+	else if (newest == 0)
 		finish(find, TB_OK);
 	else
 		ask(find, newest);
-	return TB_OK;
 }
 
 TbStatus
@@ -165,7 +171,7 @@ tb_find_open(TbSource *source, const char *key, TbFind **find, TbError *err)
 	made->climbing = true;
 	made->step = 1;
 	if (tb_store_can_list(tb_source_store(source)))
-		status = find_listed(made, err);
+		status = tb_store_begin_list(tb_source_store(source), made->key, &made->list, err);
 	else
 		advance(made);
 	if (status != TB_OK)
@@ -180,6 +186,14 @@ tb_find_open(TbSource *source, const char *key, TbFind **find, TbError *err)
 TbStatus
 tb_find_poll(TbFind *find, TbError *err)
 {
+	if (find->list != NULL)
+	{
+		TbStatus	status = tb_job_poll(find->list, &find->error);
+
+		if (status == TB_AGAIN)
+			return status;
+		find_listed(find, status);
+	}
 	if (!find->done)
 		return TB_AGAIN;
 	if (find->status != TB_OK && err != NULL)
@@ -199,6 +213,7 @@ tb_find_free(TbFind *find)
 {
 	if (find == NULL)
 		return;
+	tb_job_free(find->list);
 	if (find->in_flight)
 		tb_store_cancel(tb_source_store(find->source), &find->read);
 	tb_buf_unref(find->head);
@@ -217,7 +232,7 @@ is_asked(uint64_t serial, uint64_t newest)
 }
 
 void
-tb_find_tidy(TbSource *source, const char *key, uint64_t serial)
+tb_find_tidy(TbSource *source, const char *key, uint64_t serial, TbPuts *puts)
 {
 	char		path[TB_HSI_KEY_BYTES];
 	uint64_t	old = serial > KEEP ? serial - KEEP : 0;
@@ -229,8 +244,8 @@ tb_find_tidy(TbSource *source, const char *key, uint64_t serial)
 
 		for (uint64_t newer = old + 1; newer <= serial; newer++)
 			needed = needed || is_asked(cut, newer);
-		if (!needed && tb_head_key(path, key, cut) &&
-			tb_store_delete(tb_source_store(source), path, NULL) != TB_OK)
-			return;				/* a head too many harms nobody */
+		/* a head too many harms nobody */
+		if (!needed && tb_head_key(path, key, cut))
+			tb_puts_delete(puts, tb_source_store(source), path);
 	}
 }

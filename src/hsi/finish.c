@@ -107,67 +107,79 @@ stored_value(const TbNodeStats *node, TbStored stored, TbDtype dtype)
 	return tb_node_value(node, stored);
 }
 
-/* One shard of every stored array of a level. */
+/* One stored array of the shard that is written, from the level's nodes. */
 static TbStatus
-write_shard(TbHsiWriter *writer, int level, const TbBox *box, const TbNodeStats *node, TbError *err)
+write_stored(TbHsiWriter *writer, const TbBox *box, TbStored stored, TbError *err)
 {
 	const TbHead *head = writer->head;
-	int			array = writer->finish.array;
+	const TbFinish *finish = &writer->finish;
+	const uint64_t *shape = head->geo.shape[finish->level];
+	TbDtype		dtype = tb_stored_dtype(stored, head->array[finish->array].stat);
 	uint64_t	n = tb_box_nodes(head->ndim, box);
 	TbValue    *value = tb_calloc(n, sizeof(TbValue));
-	TbShardData data = {.level = level, .box = box, .value = value};
-	TbStatus	status = value == NULL ? no_memory(err) : TB_OK;
+	TbShardData data = {.level = finish->level, .box = box, .value = value, .dtype = dtype};
+	uint64_t	index[TB_MAX_DIM];
+	TbStatus	status;
 
-	for (int s = 0; s < TB_N_STORED && status == TB_OK; s++)
+	if (value == NULL)
+		return no_memory(err);
+	memcpy(index, box->start, sizeof(index));
+	for (uint64_t i = 0; i < n; i++)
 	{
-		TbDtype		dtype = tb_stored_dtype((TbStored) s, head->array[array].stat);
-		uint64_t	index[TB_MAX_DIM];
+		uint64_t	number = 0;
 
-		if (!tb_stored_info((TbStored) s)->inner)
-			continue;
-		memcpy(index, box->start, sizeof(index));
-		for (uint64_t i = 0; i < n; i++)
-		{
-			uint64_t	number = 0;
-
-			for (int a = 0; a < head->ndim; a++)
-				number = number * head->geo.shape[level][a] + index[a];
-			value[i] = stored_value(&node[number], (TbStored) s, dtype);
-			next_index(head->ndim, box, index);
-		}
-		data.dtype = dtype;
-		status = tb_write_object(writer, array, (TbStored) s, &data, err);
+		for (int a = 0; a < head->ndim; a++)
+			number = number * shape[a] + index[a];
+		value[i] = stored_value(&finish->node[number], stored, dtype);
+		next_index(head->ndim, box, index);
 	}
+	status = tb_write_object(writer, finish->array, stored, &data, err);
 	tb_free(value);
 	return status;
 }
 
+/* Every shard of the level, from where it stood. AGAIN while puts are full. */
 static TbStatus
-write_level(TbHsiWriter *writer, int level, const TbNodeStats *node, TbError *err)
+write_level(TbHsiWriter *writer, TbError *err)
 {
 	const TbGeometry *geo = &writer->head->geo;
+	TbFinish   *finish = &writer->finish;
+	const uint64_t *shape = geo->shape[finish->level];
+	const uint64_t *shard = geo->shard[finish->level];
 	TbBox		box = {{0}, {0}};
-	TbStatus	status = TB_OK;
 	int			a;
 
 	do
 	{
 		for (a = 0; a < geo->ndim; a++)
 		{
-			uint64_t	rest = geo->shape[level][a] - box.start[a];
+			uint64_t	rest = shape[a] - finish->start[a];
 
-			box.count[a] = geo->shard[level][a] < rest ? geo->shard[level][a] : rest;
+			box.start[a] = finish->start[a];
+			box.count[a] = shard[a] < rest ? shard[a] : rest;
 		}
-		status = write_shard(writer, level, &box, node, err);
-		for (a = geo->ndim - 1; a >= 0 && status == TB_OK; a--)
+		for (; finish->stored < TB_N_STORED; finish->stored++)
 		{
-			box.start[a] += geo->shard[level][a];
-			if (box.start[a] < geo->shape[level][a])
-				break;
-			box.start[a] = 0;
+			TbStatus	status;
+
+			if (!tb_stored_info((TbStored) finish->stored)->inner)
+				continue;
+			if (tb_puts_full(&writer->puts))
+				return TB_AGAIN;
+			status = write_stored(writer, &box, (TbStored) finish->stored, err);
+			if (status != TB_OK)
+				return status;
 		}
-	} while (a >= 0 && status == TB_OK);
-	return status;
+		finish->stored = 0;
+		for (a = geo->ndim - 1; a >= 0; a--)
+		{
+			finish->start[a] += shard[a];
+			if (finish->start[a] < shape[a])
+				break;
+			finish->start[a] = 0;
+		}
+	} while (a >= 0);
+	return TB_OK;
 }
 
 /* Every level of the array whose level 1 is complete. */
@@ -175,22 +187,23 @@ static TbStatus
 write_array(TbHsiWriter *writer, TbError *err)
 {
 	const TbGeometry *geo = &writer->head->geo;
-	TbClass		class = class_of(writer->head, writer->finish.array);
-	TbNodeStats *node = writer->finish.node;
+	TbFinish   *finish = &writer->finish;
+	TbClass		class = class_of(writer->head, finish->array);
 	TbStatus	status = TB_OK;
 
-	writer->finish.node = NULL;
-	for (int k = 1; k < geo->n_levels && status == TB_OK; k++)
+	while (status == TB_OK && finish->level < geo->n_levels)
 	{
 		TbNodeStats *up = NULL;
 
-		status = write_level(writer, k, node, err);
-		if (status == TB_OK && k + 1 < geo->n_levels)
-			status = merge_level(geo, k, class, node, &up, err);
-		tb_free(node);
-		node = up;
+		status = write_level(writer, err);
+		if (status == TB_OK && finish->level + 1 < geo->n_levels)
+			status = merge_level(geo, finish->level, class, finish->node, &up, err);
+		if (status != TB_OK)
+			break;
+		tb_free(finish->node);
+		finish->node = up;
+		finish->level++;
 	}
-	tb_free(node);
 	return status;
 }
 
@@ -279,8 +292,9 @@ take_part(TbHsiWriter *writer, const TbBox *box, TbError *err)
 	return status;
 }
 
+/* Read all parts of the array back, into level 1. */
 static TbStatus
-finish_array(TbHsiWriter *writer, TbError *err)
+read_array(TbHsiWriter *writer, TbError *err)
 {
 	const TbGeometry *geo = &writer->head->geo;
 	TbFinish   *finish = &writer->finish;
@@ -310,32 +324,58 @@ finish_array(TbHsiWriter *writer, TbError *err)
 		tb_array_unref(finish->zarr[s]);
 		finish->zarr[s] = NULL;
 	}
-	return write_array(writer, err);
+	return TB_OK;
+}
+
+static TbStatus
+finish_array(TbHsiWriter *writer, TbError *err)
+{
+	TbFinish   *finish = &writer->finish;
+	TbStatus	status = TB_OK;
+
+	if (finish->level == 0)
+	{
+		status = read_array(writer, err);
+		finish->level = status == TB_OK ? 1 : 0;
+	}
+	if (status == TB_OK)
+		status = write_array(writer, err);
+	if (status == TB_OK)
+		finish->level = 0;
+	return status;
 }
 
 static TbStatus
 begin(TbHsiWriter *writer, TbError *err)
 {
 	const TbGeometry *geo = &writer->head->geo;
+	TbFinish   *finish = &writer->finish;
 	TbStatus	status = TB_OK;
 
 	if (tb_head_parts_done(writer->head) != geo->n_parts)
 		return tb_fail(err, TB_E_STATE, "the index lacks parts");
-	for (int k = 1; k < geo->n_levels && status == TB_OK; k++)
-		status = tb_write_level_json(writer, k, err);
-	writer->finish.begun = status == TB_OK;
+	if (finish->meta_level == 0)
+		finish->meta_level = 1;
+	while (finish->meta_level < geo->n_levels)
+	{
+		status = tb_write_level_json(writer, finish->meta_level, &finish->item, err);
+		if (status != TB_OK)
+			return status;
+		finish->meta_level++;
+		finish->item = 0;
+	}
+	finish->begun = true;
 	/* With one level there is nothing to merge. */
-	writer->finish.array = geo->n_levels == 1 ? writer->head->n_arrays : 0;
-	return status;
+	finish->array = geo->n_levels == 1 ? writer->head->n_arrays : 0;
+	return TB_OK;
 }
 
-TbStatus
-tb_hsi_writer_finish(TbHsiWriter *writer, TbError *err)
+/* All levels of all arrays, written. */
+static TbStatus
+write_all(TbHsiWriter *writer, TbError *err)
 {
 	TbStatus	status = TB_OK;
 
-	if (writer->head->complete)
-		return TB_OK;
 	if (!writer->finish.begun)
 		status = begin(writer, err);
 	while (status == TB_OK && writer->finish.array < writer->head->n_arrays)
@@ -344,10 +384,29 @@ tb_hsi_writer_finish(TbHsiWriter *writer, TbError *err)
 		if (status == TB_OK)
 			writer->finish.array++;
 	}
-	if (status != TB_OK)
-		return status;
-	writer->head->complete = true;
-	status = tb_write_head(writer, err);
-	writer->head->complete = status == TB_OK;
+	return status == TB_OK ? tb_puts_wait(&writer->puts, err) : status;
+}
+
+TbStatus
+tb_hsi_writer_finish(TbHsiWriter *writer, TbError *err)
+{
+	TbFinish   *finish = &writer->finish;
+	TbStatus	status = TB_OK;
+
+	if (writer->head->complete && !finish->publishing)
+		return TB_OK;
+	if (!finish->publishing)
+	{
+		status = write_all(writer, err);
+		finish->publishing = status == TB_OK;
+		writer->head->complete = status == TB_OK;
+	}
+	if (status == TB_OK)
+		status = tb_write_head(writer, err);
+	if (finish->publishing && status != TB_AGAIN)
+	{
+		finish->publishing = false;
+		writer->head->complete = status == TB_OK;
+	}
 	return status;
 }

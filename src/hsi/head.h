@@ -3,6 +3,7 @@
 #define TB_HSI_HEAD_H
 
 #include "hsi/format.h"
+#include "hsi/puts.h"
 
 #define TB_HEAD_MAX_BYTES ((size_t) 16 << 20)
 #define TB_HEAD_MAX_SERIAL 9999999999u
@@ -64,8 +65,8 @@ extern uint64_t tb_head_parts_done(const TbHead *head);
 /* "<key>/head-0000000001.json"; false: too long. */
 extern bool tb_head_key(char *path, const char *key, uint64_t serial);
 
-/* Look for the newest head below a key: by listing where the store can, else by asking for serials.
- */
+/* Look for the newest head below a key: by listing where the store can and lets us, else by asking for
+ * serials. */
 typedef struct TbFind TbFind;
 extern TbStatus tb_find_open(TbSource *source, const char *key, TbFind **find,
 							 TbError *err) TB_MUST_CHECK;
@@ -74,7 +75,7 @@ extern TbStatus tb_find_poll(TbFind *find, TbError *err) TB_MUST_CHECK;
 extern const TbBuf *tb_find_result(const TbFind *find, uint64_t *serial);
 extern void tb_find_free(TbFind *find);
 
-/* Delete heads that no reader looks for any more, after `serial` was published. Best effort. */
-extern void tb_find_tidy(TbSource *source, const char *key, uint64_t serial);
+/* Have puts delete heads that no reader looks for any more, after `serial` was published. Best effort. */
+extern void tb_find_tidy(TbSource *source, const char *key, uint64_t serial, TbPuts *puts);
 
 #endif

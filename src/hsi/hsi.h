@@ -259,11 +259,11 @@ extern bool tb_hsi_writer_has(const TbHsiWriter *writer, uint64_t part);
 extern uint64_t tb_hsi_writer_part_blocks(const TbHsiWriter *writer, uint64_t part);
 extern uint64_t tb_hsi_writer_part_block(const TbHsiWriter *writer, uint64_t part, uint64_t i);
 /* Write a part's statistics (built[i * n_arrays + a]) and publish a head that covers it.
- * Synchronous. errors: CHANGED where another build published meanwhile, NO_SPACE, DENIED. */
+ * AGAIN: call with the same again. errors: CHANGED where another build published meanwhile, NO_SPACE, DENIED. */
 extern TbStatus tb_hsi_writer_put(TbHsiWriter *writer, uint64_t part, const TbBuilt *built,
 								  TbError *err) TB_MUST_CHECK;
 /* When every part is there: write the upper levels and publish the complete index. AGAIN while it
- * reads parts back. */
+ * reads parts back and writes. */
 extern TbStatus tb_hsi_writer_finish(TbHsiWriter *writer, TbError *err) TB_MUST_CHECK;
 extern void tb_hsi_writer_free(TbHsiWriter *writer);
 

@@ -53,7 +53,7 @@ put_json(TbHsiWriter *writer, const char *path, TbBuf *text, TbStatus status, Tb
 		return no_memory(err);
 	if (n < 0 || (size_t) n >= sizeof(key))
 		return too_long(err);
-	return tb_store_put(tb_source_store(writer->where), key, text->data, text->len, false, err);
+	return tb_puts_add(&writer->puts, tb_source_store(writer->where), key, text, err);
 }
 
 static TbStatus
@@ -69,8 +69,8 @@ put_group(TbHsiWriter *writer, const char *path, const char *attributes, TbError
 	return status;
 }
 
-TbStatus
-tb_write_root(TbHsiWriter *writer, TbError *err)
+static TbStatus
+put_root(TbHsiWriter *writer, TbError *err)
 {
 	char		attributes[64];
 
@@ -78,42 +78,59 @@ tb_write_root(TbHsiWriter *writer, TbError *err)
 	return put_group(writer, writer->root, attributes, err);
 }
 
-TbStatus
-tb_write_level_json(TbHsiWriter *writer, int level, TbError *err)
+/* Metadata of one stored array, TB_N_STORED: of their group. None where the level does not have it. */
+static TbStatus
+put_stored_json(TbHsiWriter *writer, int level, int array, TbStored stored, TbError *err)
 {
 	const TbHead *head = writer->head;
 	char		path[TB_HSI_KEY_BYTES];
+	TbBuf	   *text;
+	TbDtype		dtype;
 	TbStatus	status;
 
-	if (!tb_hsi_stored_path(path, writer->root, level, NULL, TB_N_STORED))
+	if (!tb_hsi_stored_path(path, writer->root, level, head->array[array].path, stored))
 		return too_long(err);
-	status = put_group(writer, path, "{}", err);
-	for (int i = 0; i < head->n_arrays && status == TB_OK; i++)
-		for (int s = 0; s <= TB_N_STORED && status == TB_OK; s++)
-		{
-			TbBuf	   *text;
-			TbDtype		dtype;
-
-			if (!tb_hsi_stored_path(path, writer->root, level, head->array[i].path, (TbStored) s))
-				return too_long(err);
-			if (s == TB_N_STORED)
-			{
-				status = put_group(writer, path, "{}", err);
-				break;
-			}
-			if (!(level == 0 ? tb_stored_info((TbStored) s)->leaf
-							 : tb_stored_info((TbStored) s)->inner))
-				continue;
-			text = tb_buf_new(0);
-			if (text == NULL)
-				return no_memory(err);
-			dtype = tb_stored_dtype((TbStored) s, head->array[i].stat);
-			status = put_json(
-				writer, path, text,
-				tb_hsi_array_json(&head->geo, level, dtype, tb_grid_info(writer->grid), text), err);
-			tb_buf_unref(text);
-		}
+	if (stored == TB_N_STORED)
+		return put_group(writer, path, "{}", err);
+	if (!(level == 0 ? tb_stored_info(stored)->leaf : tb_stored_info(stored)->inner))
+		return TB_OK;
+	text = tb_buf_new(0);
+	if (text == NULL)
+		return no_memory(err);
+	dtype = tb_stored_dtype(stored, head->array[array].stat);
+	status = put_json(writer, path, text,
+					  tb_hsi_array_json(&head->geo, level, dtype, tb_grid_info(writer->grid), text), err);
+	tb_buf_unref(text);
 	return status;
+}
+
+/* Items are: the root's (level 0 alone), the level's, then those of each array. */
+TbStatus
+tb_write_level_json(TbHsiWriter *writer, int level, uint64_t *item, TbError *err)
+{
+	uint64_t	per_array = TB_N_STORED + 1;
+	uint64_t	n = 2 + (uint64_t) writer->head->n_arrays * per_array;
+	char		path[TB_HSI_KEY_BYTES];
+
+	for (; *item < n; ++*item)
+	{
+		TbStatus	status = TB_OK;
+
+		if (tb_puts_full(&writer->puts))
+			return TB_AGAIN;
+		if (*item == 0 && level == 0)
+			status = put_root(writer, err);
+		else if (*item == 1 && !tb_hsi_stored_path(path, writer->root, level, NULL, TB_N_STORED))
+			status = too_long(err);
+		else if (*item == 1)
+			status = put_group(writer, path, "{}", err);
+		else if (*item > 1)
+			status = put_stored_json(writer, level, (int) ((*item - 2) / per_array),
+									 (TbStored) ((*item - 2) % per_array), err);
+		if (status != TB_OK)
+			return status;
+	}
+	return TB_OK;
 }
 
 TbStatus
@@ -136,18 +153,13 @@ tb_write_object(TbHsiWriter *writer, int array, TbStored stored, const TbShardDa
 		return no_memory(err);
 	status = tb_hsi_encode(&head->geo, data, object, err);
 	if (status == TB_OK)
-		status = tb_store_put(tb_source_store(writer->where), key, object->data, object->len,
-							  false, err);
+		status = tb_puts_add(&writer->puts, tb_source_store(writer->where), key, object, err);
 	tb_buf_unref(object);
 	return status;
 }
 
-/*
- * Heads are created, never replaced: of two builds that publish the same serial one loses and
- * learns of it.
- */
-TbStatus
-tb_write_head(TbHsiWriter *writer, TbError *err)
+static TbStatus
+begin_head(TbHsiWriter *writer, TbError *err)
 {
 	TbHead	   *head = writer->head;
 	char		key[TB_HSI_KEY_BYTES];
@@ -160,20 +172,46 @@ tb_write_head(TbHsiWriter *writer, TbError *err)
 	else if (!tb_head_key(key, writer->key, head->serial))
 		status = too_long(err);
 	else
-		status =
-			tb_store_put(tb_source_store(writer->where), key, text->data, text->len, true, err);
+		status = tb_store_begin_put(tb_source_store(writer->where), key, text, true, &writer->publishing, err);
 	tb_buf_unref(text);
-	if (status == TB_OK)
+	if (status != TB_OK)
+		head->serial--;
+	return status;
+}
+
+/*
+ * Heads are created, never replaced: of two builds that publish the same serial one loses and
+ * learns of it.
+ */
+TbStatus
+tb_write_head(TbHsiWriter *writer, TbError *err)
+{
+	TbHead	   *head = writer->head;
+	TbStatus	status = TB_OK;
+
+	if (writer->publishing == NULL && !writer->tidying)
+		status = begin_head(writer, err);
+	if (status == TB_OK && writer->publishing != NULL)
 	{
-		tb_find_tidy(writer->where, writer->key, head->serial);
-		return TB_OK;
+		status = tb_job_poll(writer->publishing, err);
+		if (status == TB_AGAIN)
+			return status;
+		tb_job_free(writer->publishing);
+		writer->publishing = NULL;
+		writer->tidying = status == TB_OK;
+		if (status == TB_OK)
+			tb_find_tidy(writer->where, writer->key, head->serial, &writer->puts);
+		else
+			head->serial--;
 	}
-	head->serial--;
 	if (status == TB_E_CHANGED)
 	{
 		tb_fail(err, TB_E_CHANGED, "another build published this index meanwhile");
 		tb_error_detail(err, "index \"%s\"", writer->key);
 		tb_error_hint(err, "Run the build again: it continues from what is published.");
 	}
+	if (status == TB_OK)
+		status = tb_puts_wait(&writer->puts, err);
+	writer->tidying = status == TB_AGAIN;
 	return status;
 }

@@ -270,83 +270,109 @@ fill_places(const TbGeometry *geo, const TbBox *box, uint32_t *place)
 	}
 }
 
-typedef struct PartData
-{
-	TbBox		box;
-	uint64_t	n;
-	uint32_t   *place;			/* owned */
-	TbValue    *value;			/* owned */
-	const TbBuilt *built;
-} PartData;
-
 static TbStatus
-put_stored(TbHsiWriter *writer, const PartData *part, int i, TbStored stored, TbError *err)
+put_stored(TbHsiWriter *writer, const TbBuilt *all, int i, TbStored stored, TbError *err)
 {
+	TbPartPut  *put = &writer->put;
 	TbDtype		dtype = tb_stored_dtype(stored, writer->head->array[writer->place[i]].stat);
 	bool		extreme = stored == TB_STORED_MIN || stored == TB_STORED_MAX;
-	TbShardData data = {.level = 0, .box = &part->box, .value = part->value};
+	TbShardData data = {.level = 0, .box = &put->box, .value = put->value};
 
-	for (uint64_t b = 0; b < part->n; b++)
+	for (uint64_t b = 0; b < put->n; b++)
 	{
-		const TbBuilt *built =
-			&part->built[(uint64_t) part->place[b] * (uint64_t) writer->n_arrays + (uint64_t) i];
+		const TbBuilt *built = &all[(uint64_t) put->place[b] * (uint64_t) writer->n_arrays + (uint64_t) i];
 
-		part->value[b] = tb_built_value(built, stored);
+		put->value[b] = tb_built_value(built, stored);
 		/* No valid element: NaN where the type has it, so that a plain reader sees a gap. */
 		if (extreme && built->leaf.valid == 0)
-			part->value[b] = tb_dtype_is_float(dtype) ? (TbValue) {.f64 = NAN} : (TbValue) {0};
+			put->value[b] = tb_dtype_is_float(dtype) ? (TbValue) {.f64 = NAN} : (TbValue) {0};
 	}
 	data.dtype = dtype;
 	return tb_write_object(writer, writer->place[i], stored, &data, err);
 }
 
+/* All objects of the part but the head, handed over and written. */
 static TbStatus
-put_data(TbHsiWriter *writer, const PartData *part, TbError *err)
+put_data(TbHsiWriter *writer, const TbBuilt *built, TbError *err)
 {
+	TbPartPut  *put = &writer->put;
 	TbStatus	status = TB_OK;
 
 	if (!writer->described)
+		status = tb_write_level_json(writer, 0, &put->item, err);
+	for (; status == TB_OK && put->next < (uint64_t) writer->n_arrays * TB_N_STORED; put->next++)
 	{
-		status = tb_write_root(writer, err);
-		if (status == TB_OK)
-			status = tb_write_level_json(writer, 0, err);
-		writer->described = status == TB_OK;
+		TbStored	stored = (TbStored) (put->next % TB_N_STORED);
+
+		if (!tb_stored_info(stored)->leaf)
+			continue;
+		if (tb_puts_full(&writer->puts))
+			return TB_AGAIN;
+		status = put_stored(writer, built, (int) (put->next / TB_N_STORED), stored, err);
+		if (status != TB_OK)
+			return status;
 	}
-	for (int i = 0; i < writer->n_arrays; i++)
-		for (int s = 0; s < TB_N_STORED && status == TB_OK; s++)
-			if (tb_stored_info((TbStored) s)->leaf)
-				status = put_stored(writer, part, i, (TbStored) s, err);
+	if (status == TB_OK)
+		status = tb_puts_wait(&writer->puts, err);
+	writer->described = writer->described || status == TB_OK;
 	return status;
+}
+
+static TbStatus
+begin_part(TbHsiWriter *writer, uint64_t part, TbError *err)
+{
+	TbPartPut  *put = &writer->put;
+
+	memset(put, 0, sizeof(*put));
+	put->begun = true;
+	put->part = part;
+	tb_geometry_part_box(&writer->head->geo, part, &put->box);
+	put->n = tb_box_nodes(writer->head->ndim, &put->box);
+	put->place = tb_calloc(put->n, sizeof(*put->place));
+	put->value = tb_calloc(put->n, sizeof(*put->value));
+	if (put->place == NULL || put->value == NULL)
+		return no_memory(err);
+	fill_places(&writer->head->geo, &put->box, put->place);
+	return TB_OK;
+}
+
+static void
+end_part(TbHsiWriter *writer)
+{
+	tb_free(writer->put.place);
+	tb_free(writer->put.value);
+	memset(&writer->put, 0, sizeof(writer->put));
 }
 
 TbStatus
 tb_hsi_writer_put(TbHsiWriter *writer, uint64_t part, const TbBuilt *built, TbError *err)
 {
-	PartData	data = {.built = built};
-	TbStatus	status;
+	TbPartPut  *put = &writer->put;
+	TbStatus	status = TB_OK;
 
 	if (part >= writer->head->geo.n_parts)
 		return tb_fail(err, TB_E_RANGE, "part is outside of the grid");
-	if (tb_head_has_part(writer->head, part))
+	if (!put->begun && tb_head_has_part(writer->head, part))
 		return TB_OK;
-	tb_geometry_part_box(&writer->head->geo, part, &data.box);
-	data.n = tb_box_nodes(writer->head->ndim, &data.box);
-	data.place = tb_calloc(data.n, sizeof(*data.place));
-	data.value = tb_calloc(data.n, sizeof(*data.value));
-	if (data.place == NULL || data.value == NULL)
-		status = no_memory(err);
-	else
+	if (put->begun && put->part != part)
+		return tb_fail(err, TB_E_INTERNAL, "another part is being written");
+	if (!put->begun)
+		status = begin_part(writer, part, err);
+	if (status == TB_OK && !put->covered)
 	{
-		fill_places(&writer->head->geo, &data.box, data.place);
-		status = put_data(writer, &data, err);
+		status = put_data(writer, built, err);
+		if (status == TB_OK && !tb_head_add_part(writer->head, part))
+			status = no_memory(err);
+		put->covered = status == TB_OK;
 	}
-	tb_free(data.place);
-	tb_free(data.value);
-	if (status != TB_OK)
+	if (status == TB_OK)
+		status = tb_write_head(writer, err);
+	if (status == TB_AGAIN)
 		return status;
-	if (!tb_head_add_part(writer->head, part))
-		return no_memory(err);
-	return tb_write_head(writer, err);
+	if (status != TB_OK)
+		tb_puts_clear(&writer->puts);
+	end_part(writer);
+	return status;
 }
 
 void
@@ -354,6 +380,9 @@ tb_hsi_writer_free(TbHsiWriter *writer)
 {
 	if (writer == NULL)
 		return;
+	tb_puts_clear(&writer->puts);
+	tb_job_free(writer->publishing);
+	end_part(writer);
 	tb_find_free(writer->find);
 	tb_carry_free(writer->carry);
 	for (int s = 0; s < TB_LEAF_STORED; s++)

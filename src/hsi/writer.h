@@ -3,18 +3,39 @@
 #define TB_HSI_WRITER_H
 
 #include "hsi/head.h"
+#include "hsi/puts.h"
 
 #define TB_LEAF_STORED TB_STORED_VERSION	/* stored arrays before this one make up a leaf */
+
+/* Writing a part: metadata where it is the first, statistics, head. */
+typedef struct TbPartPut
+{
+	bool		begun;
+	uint64_t	part;
+	TbBox		box;
+	uint64_t	n;				/* blocks */
+	uint32_t   *place;			/* owned; for each block of the box, its place in what is handed over */
+	TbValue    *value;			/* owned; scratch, of each block */
+	uint64_t	item;			/* of the level's metadata, next */
+	uint64_t	next;			/* array and statistic, next */
+	bool		covered;		/* all is written; the head is next */
+} TbPartPut;
 
 /* Reading the parts back and merging them upwards, one array after the other. */
 typedef struct TbFinish
 {
-	bool		begun;
+	bool		begun;			/* the levels have their metadata */
+	int			meta_level;		/* next */
+	uint64_t	item;			/* of its metadata, next */
 	int			array;			/* in the head */
 	uint64_t	part;
 	TbArray    *zarr[TB_LEAF_STORED];	/* owned references */
 	TbFetch    *fetch[TB_LEAF_STORED];	/* owned; of the part */
-	TbNodeStats *node;			/* owned; level 1 of the array */
+	int			level;			/* that is written; 0: parts are read */
+	TbNodeStats *node;			/* owned; of that level, of level 1 while parts are read */
+	uint64_t	start[TB_MAX_DIM];	/* of the shard that is written */
+	int			stored;			/* next of it */
+	bool		publishing;
 } TbFinish;
 
 struct TbHsiWriter
@@ -34,19 +55,23 @@ struct TbHsiWriter
 	TbError		error;
 	TbHead	   *head;			/* owned */
 	bool		described;		/* groups and arrays of level 0 have their metadata */
+	TbPuts		puts;
+	TbJob	   *publishing;		/* owned; the head on its way; NULL: none */
+	bool		tidying;		/* old heads are deleted */
+	TbPartPut	put;
 	TbFinish	finish;
 };
 
 /* Path of a stored object: "<array path>/c/1/0/2". */
 extern TbStatus tb_object_key(char *key, const TbGeometry *geo, int level, const TbBox *box,
 							  const char *path, TbError *err) TB_MUST_CHECK;
-/* Metadata of a level: its group, the arrays' groups, every stored array. */
-extern TbStatus tb_write_level_json(TbHsiWriter *writer, int level, TbError *err) TB_MUST_CHECK;
-/* One shard of one stored array. */
+/* Hand metadata of a level to writer->puts: its group, the arrays' groups, every stored array; with level 0 the root's.
+ * AGAIN while puts are full; *item, 0 at first: where to go on. */
+extern TbStatus tb_write_level_json(TbHsiWriter *writer, int level, uint64_t *item, TbError *err) TB_MUST_CHECK;
+/* Hand over one shard of one stored array. */
 extern TbStatus tb_write_object(TbHsiWriter *writer, int array, TbStored stored,
 								const TbShardData *data, TbError *err) TB_MUST_CHECK;
-/* The head, under the next serial. errors: CHANGED. */
+/* Publish the head, under the next serial; all that it points at is written. AGAIN. errors: CHANGED. */
 extern TbStatus tb_write_head(TbHsiWriter *writer, TbError *err) TB_MUST_CHECK;
-extern TbStatus tb_write_root(TbHsiWriter *writer, TbError *err) TB_MUST_CHECK;
 
 #endif

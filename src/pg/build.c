@@ -159,7 +159,7 @@ build_one_part(Build *build, uint64 p)
 	for (uint64 i = 0; i < n; i++)
 		block[i] = tb_hsi_writer_part_block(build->writer, p, i);
 	tbpg_build_part(build->table, build->arrays, build->n_arrays, build->workers, &part);
-	TBPG_CHECK(tb_hsi_writer_put(build->writer, p, part.built, &err), &err);
+	TBPG_AWAIT(tb_hsi_writer_put(build->writer, p, part.built, &err), &err);
 	build->blocks += n;
 	build->bytes += part.bytes;
 	MemoryContextSwitchTo(old);

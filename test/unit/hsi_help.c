@@ -263,7 +263,8 @@ archive_build(Archive *archive, TbHsiWriter *writer, uint64_t first, uint64_t en
 				built[i * TEST_ARRAYS + (uint64_t) a].version = archive->version[block];
 			}
 		}
-		assert_ok(tb_hsi_writer_put(writer, part, built, &error), error);
+		WAIT(archive->engine, status, tb_hsi_writer_put(writer, part, built, &error));
+		assert_ok(status, error);
 		free(built);
 	}
 	if (!finish)

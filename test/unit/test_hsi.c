@@ -436,13 +436,15 @@ test_concurrent(void **state)
 	TbHsi	   *hsi;
 	TbBuilt    *built;
 	TbError		error;
+	TbStatus	status;
 
 	archive_open(&archive, 2);
 	a = archive_writer(&archive, 64, false);
 	b = archive_writer(&archive, 64, false);
 	archive_build(&archive, a, 0, 1, false);
 	built = calloc(tb_hsi_writer_part_blocks(b, 1) * TEST_ARRAYS, sizeof(TbBuilt));
-	assert_int_equal(tb_hsi_writer_put(b, 1, built, &error), TB_E_CHANGED);
+	WAIT(archive.engine, status, tb_hsi_writer_put(b, 1, built, &error));
+	assert_int_equal(status, TB_E_CHANGED);
 	assert_non_null(strstr(error.message, "another build"));
 	free(built);
 	hsi = archive_hsi(&archive);

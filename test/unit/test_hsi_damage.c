@@ -271,6 +271,7 @@ test_probing(void **state)
 		TbFind	   *find;
 		TbStatus	status;
 		TbStoreNames names = {0};
+		TbPuts		puts = {0};
 		uint64_t	serial;
 
 		memset(&published, 0, sizeof(published));
@@ -281,7 +282,8 @@ test_probing(void **state)
 
 			assert_true(tb_head_key(path, "k", newest));
 			put_text(tb_source_store(memory), path, "{}");
-			tb_find_tidy(memory, "k", newest);
+			tb_find_tidy(memory, "k", newest, &puts);
+			assert_ok(tb_puts_wait(&puts, &error), error);
 			assert_ok(tb_store_list(tb_source_store(memory), "k", &names, &error), error);
 			assert_true(names.n <= 4 + 14);
 			for (size_t i = 0; i < names.n; i++)

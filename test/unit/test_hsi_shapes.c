@@ -139,7 +139,8 @@ build(Case *c)
 			assert_int_equal(missing, built[i].version == 0);
 			tb_leaf_job_free(job);
 		}
-		assert_ok(tb_hsi_writer_put(writer, part, built, &error), error);
+		WAIT(c->engine, status, tb_hsi_writer_put(writer, part, built, &error));
+		assert_ok(status, error);
 		free(built);
 	}
 	assert_int_equal(seen, c->info->n_blocks);
