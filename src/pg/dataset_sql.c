@@ -50,17 +50,38 @@ check_policy(const char *policy)
 			 errhint("It is error.")));
 }
 
+static void
+free_job(void *object)
+{
+	tb_job_free(object);
+}
+
+static void
+free_source(void *object)
+{
+	tb_source_unref(object);
+}
+
 /* Store the file under its hash; there already means: the same content. */
 static void
 store_file(TbpgFrozen *frozen)
 {
 	TbSource   *where = tbpg_index_source(frozen->server, GetUserId(), true);
 	char		key[128];
+	TbpgOwned  *owned;
+	TbJob	   *job;
 	TbError		err;
 	TbStatus	status;
 
+	/* the cache of sources may drop it during the wait; what was owned last goes first */
+	(void) tbpg_own(CurrentMemoryContext, tb_source_ref(where), free_source);
+	owned = tbpg_own(CurrentMemoryContext, NULL, free_job);
 	tb_dataset_key(frozen->info.hash, key, sizeof(key));
-	status = tb_store_put(tb_source_store(where), key, frozen->file->data, frozen->file->len, true, &err);
+	TBPG_CHECK(tb_store_begin_put(tb_source_store(where), key, frozen->file, true, &job, &err), &err);
+	tbpg_owned_set(owned, job);
+	while ((status = tb_job_poll(job, &err)) == TB_AGAIN)
+		tbpg_wait();
+	tbpg_owned_set(owned, NULL);
 	if (status != TB_OK && status != TB_E_CHANGED)
 		tbpg_raise(&err);
 	frozen->info.place.server = GetForeignServer(frozen->server)->servername;

@@ -213,6 +213,13 @@ tbpg_source(Oid server, Oid user)
 	return open_source(server, user, false, true);
 }
 
+/* Stores that can be written: then indexes and datasets lie beside the data. */
+static bool
+url_is_written(const char *url)
+{
+	return tbpg_url_is_file(url) || pg_strncasecmp(url, "s3://", 5) == 0;
+}
+
 TbSource *
 tbpg_index_source(Oid serverid, Oid user, bool write)
 {
@@ -221,7 +228,7 @@ tbpg_index_source(Oid serverid, Oid user, bool write)
 	const char *url = index_url != NULL ? index_url : tbpg_option(server->options, "url");
 	TbSource   *source;
 
-	if (url == NULL || (index_url == NULL && !tbpg_url_is_file(url)))
+	if (url == NULL || (index_url == NULL && !url_is_written(url)))
 	{
 		if (!write)
 			return NULL;
@@ -229,7 +236,7 @@ tbpg_index_source(Oid serverid, Oid user, bool write)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the store cannot be written and the server has no place for indexes and datasets"),
 				 errdetail("Server \"%s\".", server->servername),
-				 errhint("ALTER SERVER %s OPTIONS (ADD index_url 'file:///directory').",
+				 errhint("ALTER SERVER %s OPTIONS (ADD index_url 'file:///directory'), or 's3://bucket/prefix'.",
 						 quote_identifier(server->servername))));
 	}
 	if (write)
@@ -241,6 +248,6 @@ tbpg_index_source(Oid serverid, Oid user, bool write)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the place for indexes and datasets cannot be written"),
 				 errdetail("Server \"%s\".", server->servername),
-				 errhint("Set the server's option index_url to a file:// directory.")));
+				 errhint("Set the server's option index_url to a file:// directory or an s3:// url.")));
 	return source;
 }
