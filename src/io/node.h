@@ -7,7 +7,8 @@
  * divided by the processes that have requests) it is granted even then. So the sum may exceed the limit by what
  * processes held before others came, for the time of one request.
  *
- * thread: any; nothing here blocks or makes a system call but open, close and looking after the dead.
+ * thread: any; nothing here blocks; getpid apart no system calls but in open, close and looking after the dead. A child
+ * that a process forks has no part in its parent's node: there everything is granted and nothing written.
  */
 #ifndef TB_IO_NODE_H
 #define TB_IO_NODE_H
@@ -36,7 +37,8 @@ extern bool tb_node_is_shared(const TbNode *node);
 #define TB_NODE_WAIT_MS 5
 extern bool tb_node_take(TbNode *node, const TbNodeLimits *limits, uint64_t bytes) TB_MUST_CHECK;
 extern void tb_node_give(TbNode *node, uint64_t bytes);
-/* Most connections this process should hold now: its share of limits->connections, at least 1. */
+/* Most connections this process should hold now: its share of limits->connections among those with requests in the last 10 s,
+ * at least 1. */
 extern int	tb_node_connections(TbNode *node, const TbNodeLimits *limits);
 
 /* Counters of a store, by name ("database.server"; cut at 127 bytes), monotonic since the books were made; never NULL:
