@@ -67,6 +67,8 @@ extern TbStatus tb_group_open(TbSource *source, const char *path, TbGroup **grou
 							  TbError *err) TB_MUST_CHECK;
 extern TbStatus tb_group_poll(TbGroup *group, TbError *err) TB_MUST_CHECK;
 extern const TbNodes *tb_group_nodes(const TbGroup *group);	/* sorted by path */
+/* false: what lies below is known from consolidated metadata only, as the store cannot be listed or refuses. */
+extern bool tb_group_was_listed(const TbGroup *group);
 extern void tb_group_free(TbGroup *group);
 
 /* ---- arrays ---- */

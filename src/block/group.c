@@ -3,7 +3,8 @@
  *
  *   own documents -> consolidated: all of it | an array: itself | listing possible: walk
  * (group_walk.c)
- *     -> a group alone | nothing: consolidated metadata above -> marks of other formats -> why not
+ *     -> a group alone | nothing: consolidated metadata above -> marks of other formats, folders of
+ * others -> why not
  *
  * Documents are asked for anew: an import shows what is there now.
  */
@@ -34,6 +35,8 @@ tb_group_settle(TbGroup *group, TbStatus status, const TbError *error)
 	if (error != NULL)
 		group->error = *error;
 	tb_group_walk_end(group);
+	tb_job_free(group->folders);
+	group->folders = NULL;
 	tb_docs_clear(&group->docs);
 	if (group->nodes.n > 1)
 		qsort(group->nodes.node, group->nodes.n, sizeof(TbNode), by_path);
@@ -178,6 +181,13 @@ ask_above(TbGroup *group)
 	ask(group, above, docs_above);
 }
 
+void
+tb_group_restart(TbGroup *group)
+{
+	group->stage = TB_GROUP_ROOT;
+	ask(group, group->path, docs_root);
+}
+
 static void
 root_done(TbGroup *group)
 {
@@ -192,7 +202,7 @@ root_done(TbGroup *group)
 		tb_group_settle(group, status, &error);
 	else if (complete)
 		tb_group_settle(group, TB_OK, NULL);
-	else if (tb_store_can_list(group->source->store))
+	else if (tb_store_can_list(group->source->store) && !group->no_list)
 	{
 		group->stage = TB_GROUP_WALK;
 		tb_docs_clear(&group->docs);
@@ -204,49 +214,72 @@ root_done(TbGroup *group)
 		ask_above(group);
 }
 
-/* Folders of an icechunk repository of version 1. */
-static bool
-lists_icechunk(TbGroup *group)
+static void
+settle_as_icechunk(TbGroup *group)
 {
-	TbStoreNames names;
-	bool		refs = false;
-	bool		snapshots = false;
-
-	if (!tb_store_can_list(group->source->store) ||
-		tb_store_list(group->source->store, group->path, &names, NULL) != TB_OK)
-		return false;
-	for (size_t i = 0; i < names.n; i++)
-	{
-		refs = refs || strcmp(names.name[i], "refs") == 0;
-		snapshots = snapshots || strcmp(names.name[i], "snapshots") == 0;
-	}
-	tb_store_free_names(&names);
-	return refs && snapshots;
+	settle_with(group, TB_E_UNSUPPORTED, "icechunk repositories are not supported",
+				"Export the snapshot as a Zarr store.");
 }
 
-/* Nothing of Zarr is there: say what there is instead. */
+/* Nothing that we know is there. */
 static void
-marks_done(TbGroup *group)
+settle_as_nothing(TbGroup *group)
 {
 	const char *hint = "A Zarr has zarr.json, .zgroup, .zarray or .zmetadata at its root; check "
 					   "the url and the path.";
 
-	if (tb_docs_bytes(&group->docs, 1) != NULL || tb_docs_bytes(&group->docs, 2) != NULL ||
-		lists_icechunk(group))
-		settle_with(group, TB_E_UNSUPPORTED, "icechunk repositories are not supported",
-					"Export the snapshot as a Zarr store.");
-	else if (tb_docs_bytes(&group->docs, 0) != NULL)
-		settle_with(group, TB_E_UNSUPPORTED, "N5 containers are not supported",
-					"Convert the container to Zarr.");
-	else if (group->has_names)
+	if (group->has_names)
 		settle_with(group, TB_E_NO_GROUP, "not a Zarr store", hint);
 	else
 		settle_with(group, TB_E_NOT_FOUND, "store does not exist", hint);
 }
 
+/* The path's folders: those of an icechunk repository of version 1? */
+static void
+folders_done(TbGroup *group, TbStatus status)
+{
+	const TbStoreNames *names = tb_job_names(group->folders);
+	bool		refs = false;
+	bool		snapshots = false;
+
+	for (size_t i = 0; status == TB_OK && i < names->n; i++)
+	{
+		refs = refs || strcmp(names->name[i], "refs") == 0;
+		snapshots = snapshots || strcmp(names->name[i], "snapshots") == 0;
+	}
+	if (refs && snapshots)
+		settle_as_icechunk(group);
+	else
+		settle_as_nothing(group);
+}
+
+/* Nothing of Zarr is there: is there a mark of something else? */
+static void
+marks_done(TbGroup *group)
+{
+	TbStore    *store = group->source->store;
+	TbError		error;
+
+	if (tb_docs_bytes(&group->docs, 1) != NULL || tb_docs_bytes(&group->docs, 2) != NULL)
+		settle_as_icechunk(group);
+	else if (tb_docs_bytes(&group->docs, 0) != NULL)
+		settle_with(group, TB_E_UNSUPPORTED, "N5 containers are not supported",
+					"Convert the container to Zarr.");
+	else if (!tb_store_can_list(store) || group->no_list)
+		settle_as_nothing(group);
+	else
+	{
+		group->stage = TB_GROUP_FOLDERS;
+		if (tb_store_begin_list(store, group->path, &group->folders, &error) != TB_OK)
+			tb_group_settle(group, error.code, &error);
+	}
+}
+
 void
 tb_group_advance(TbGroup *group)
 {
+	TbStatus	status;
+
 	while (group->stage != TB_GROUP_SETTLED && group->docs.pending == 0)
 	{
 		switch (group->stage)
@@ -271,6 +304,12 @@ tb_group_advance(TbGroup *group)
 				break;
 			case TB_GROUP_MARKS:
 				marks_done(group);
+				break;
+			case TB_GROUP_FOLDERS:
+				status = tb_job_poll(group->folders, NULL);
+				if (status == TB_AGAIN)
+					return;
+				folders_done(group, status);
 				break;
 			case TB_GROUP_SETTLED:
 				break;
@@ -312,9 +351,22 @@ tb_group_open(TbSource *source, const char *path, TbGroup **out, TbError *err)
 TbStatus
 tb_group_poll(TbGroup *group, TbError *err)
 {
+	/* documents come to us; listings are asked for */
+	if (group->status == TB_AGAIN)
+	{
+		for (int i = 0; i < TB_WALKERS; i++)
+			tb_group_walk_look(&group->walker[i]);
+		tb_group_advance(group);
+	}
 	if (group->status != TB_OK && group->status != TB_AGAIN && err != NULL)
 		*err = group->error;
 	return group->status;
+}
+
+bool
+tb_group_was_listed(const TbGroup *group)
+{
+	return tb_store_can_list(group->source->store) && !group->no_list;
 }
 
 const TbNodes *
@@ -329,6 +381,7 @@ tb_group_free(TbGroup *group)
 	if (group == NULL)
 		return;
 	tb_group_walk_end(group);
+	tb_job_free(group->folders);
 	tb_docs_clear(&group->docs);
 	tb_nodes_free(&group->nodes);
 	tb_free(group->above);

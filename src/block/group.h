@@ -12,6 +12,7 @@ typedef enum TbGroupStage
 	TB_GROUP_WALK,				/* nodes below, by listing */
 	TB_GROUP_ABOVE,				/* consolidated metadata of the groups above */
 	TB_GROUP_MARKS,				/* nothing found: is it another format? */
+	TB_GROUP_FOLDERS,			/* is it one that only its folders tell? */
 	TB_GROUP_SETTLED
 } TbGroupStage;
 
@@ -21,10 +22,11 @@ typedef struct TbWalker
 	TbGroup    *group;			/* borrowed */
 	char	   *path;			/* owned; NULL: idle */
 	int			depth;
+	TbJob	   *list;			/* owned; what is in the folder; NULL: idle */
+	bool		listed;			/* it is known */
 	bool		v3;				/* which documents were asked for */
 	bool		v2;
 	TbDocs		docs;
-	TbStoreNames names;			/* owned; what is in the folder */
 } TbWalker;
 
 typedef struct TbFolder
@@ -45,6 +47,8 @@ struct TbGroup
 	TbStatus	status;
 	TbError		error;
 	bool		has_names;		/* listing showed something there */
+	bool		no_list;		/* listing is refused */
+	TbJob	   *folders;		/* owned; the path itself is listed; NULL: no */
 
 	/* walking */
 	TbWalker	walker[TB_WALKERS];
@@ -63,5 +67,9 @@ extern void tb_group_walk_begin(TbGroup *group);
 /* Start what can be started. false: nothing is left and nothing in flight. */
 extern bool tb_group_walk(TbGroup *group);
 extern void tb_group_walk_end(TbGroup *group);
+/* Go on with a folder whose listing has ended. The group may settle. */
+extern void tb_group_walk_look(TbWalker *walker);
+/* Begin anew, with what is known by now. */
+extern void tb_group_restart(TbGroup *group);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * Walking a hierarchy by listing, where no consolidated metadata says what is there: a folder's
+ * Walking a hierarchy by listing it, where no consolidated metadata says what is there: a folder's
  * documents are read, groups (also those without a document) are descended into, arrays are not.
  */
 #include "block/group.h"
@@ -53,8 +53,9 @@ static void
 end_walker(TbWalker *walker)
 {
 	tb_docs_clear(&walker->docs);
-	tb_store_free_names(&walker->names);
-	memset(&walker->names, 0, sizeof(walker->names));
+	tb_job_free(walker->list);
+	walker->list = NULL;
+	walker->listed = false;
 	tb_free(walker->path);
 	walker->path = NULL;
 	walker->group->walking--;
@@ -125,6 +126,7 @@ static void
 folder_done(TbWalker *walker)
 {
 	TbGroup    *group = walker->group;
+	const TbStoreNames *names;
 	bool		leaf = false;
 	TbError		error;
 	TbStatus	status;
@@ -142,11 +144,12 @@ folder_done(TbWalker *walker)
 		tb_group_settle(group, status, &error);
 		return;					/* settling ended every walker */
 	}
-	for (size_t i = 0; i < walker->names.n && !leaf && group->status == TB_AGAIN; i++)
+	names = tb_job_names(walker->list);
+	for (size_t i = 0; i < names->n && !leaf && group->status == TB_AGAIN; i++)
 	{
-		const char *name = walker->names.name[i];
+		const char *name = names->name[i];
 
-		if (!walker->names.is_prefix[i] || name[0] == '.' || walker->depth >= MAX_DEPTH)
+		if (!names->is_prefix[i] || name[0] == '.' || walker->depth >= MAX_DEPTH)
 			continue;
 		if (!push_folder(group, walker->path, name, walker->depth + 1))
 			fail(group, TB_E_NOMEM, "out of memory");
@@ -169,11 +172,12 @@ docs_done(TbDocs *docs)
 static TbStatus
 ask(TbWalker *walker, TbError *err)
 {
+	const TbStoreNames *there = tb_job_names(walker->list);
 	const char *names[5];
 	int			n = 0;
 
-	walker->v3 = has_name(&walker->names, "zarr.json");
-	walker->v2 = has_name(&walker->names, ".zarray") || has_name(&walker->names, ".zgroup");
+	walker->v3 = has_name(there, "zarr.json");
+	walker->v2 = has_name(there, ".zarray") || has_name(there, ".zgroup");
 	if (walker->v3)
 		names[n++] = "zarr.json";
 	if (walker->v2)
@@ -186,7 +190,46 @@ ask(TbWalker *walker, TbError *err)
 	return tb_docs_start(&walker->docs, walker->group->source, walker->path, names, true, err);
 }
 
-/* Begin with a folder: list it (local, at once), ask for its documents. */
+/* Listing is refused: go on as with a store that cannot be listed, from the start. */
+static void
+give_up_listing(TbGroup *group)
+{
+	tb_group_walk_end(group);
+	group->no_list = true;
+	tb_group_restart(group);
+}
+
+/* What is in the folder is known, or why not: ask for its documents. */
+static void
+folder_listed(TbWalker *walker, TbStatus status, const TbError *why)
+{
+	TbGroup    *group = walker->group;
+	TbError		error = *why;
+
+	walker->listed = true;
+	if (status == TB_E_NOT_FOUND && walker->depth > 0)
+	{
+		end_walker(walker);
+		return;
+	}
+	if (status == TB_E_DENIED && walker->depth == 0)
+	{
+		give_up_listing(group);
+		return;
+	}
+	if (status == TB_OK)
+	{
+		group->has_names = group->has_names || tb_job_names(walker->list)->n > 0;
+		tb_error_clear(&error);
+		status = ask(walker, &error);
+	}
+	if (status != TB_OK)
+		tb_group_settle(group, status, &error);
+	else if (walker->docs.pending == 0)
+		folder_done(walker);
+}
+
+/* Begin with a folder: list it. */
 static void
 start_walker(TbWalker *walker, TbFolder *folder)
 {
@@ -200,25 +243,24 @@ start_walker(TbWalker *walker, TbFolder *folder)
 	walker->docs.done = docs_done;
 	walker->docs.arg = walker;
 	group->walking++;
-	tb_error_clear(&error);
-	status = tb_store_list(group->source->store, walker->path, &walker->names, &error);
-	if (status == TB_E_NOT_FOUND)
-	{
-		memset(&walker->names, 0, sizeof(walker->names));
-		end_walker(walker);
-		return;
-	}
-	if (status == TB_OK)
-	{
-		group->has_names = group->has_names || walker->names.n > 0;
-		status = ask(walker, &error);
-	}
-	else
-		memset(&walker->names, 0, sizeof(walker->names));
+	status = tb_store_begin_list(group->source->store, walker->path, &walker->list, &error);
 	if (status != TB_OK)
 		tb_group_settle(group, status, &error);
-	else if (walker->docs.pending == 0)
-		folder_done(walker);
+	else
+		tb_group_walk_look(walker);
+}
+
+void
+tb_group_walk_look(TbWalker *walker)
+{
+	TbError		error;
+	TbStatus	status;
+
+	if (walker->list == NULL || walker->listed)
+		return;
+	status = tb_job_poll(walker->list, &error);
+	if (status != TB_AGAIN)
+		folder_listed(walker, status, &error);
 }
 
 void

@@ -397,7 +397,7 @@ tbpg_import_schema(ImportForeignSchemaStmt *stmt, Oid server)
 				(errcode(ERRCODE_WARNING),
 				 errmsg("no arrays to import"),
 				 errdetail("%zu nodes below \"%s\", %d of them not usable.", nodes->n, import.path, import.warnings),
-				 tb_store_can_list(tb_source_store(import.source)) ? 0 :
+				 tb_group_was_listed(group) ? 0 :
 				 errhint("The store cannot be listed: consolidate its metadata (zarr.consolidate_metadata), or import the path of an array.")));
 	return import.commands;
 }
