@@ -280,6 +280,27 @@ aggregate_reads(const AggPath *agg)
 					   reads_between(agg->qual, agg->subpath->pathtarget));
 }
 
+/*
+ * The tables of an Append. The planner lets them wait together only where no worker could run the Append: to
+ * wait together is worth more than to be run by one worker, and tables shared by workers are left alone.
+ */
+static void
+visit_append(PlannerInfo *root, AppendPath *path)
+{
+	ListCell   *lc;
+
+	visit_list(root, path->subpaths);
+	foreach(lc, path->subpaths)
+	{
+		Path	   *below = lfirst(lc);
+
+		while (IsA(below, ProjectionPath) || IsA(below, SubqueryScanPath))
+			below = IsA(below, ProjectionPath) ? ((ProjectionPath *) below)->subpath : ((SubqueryScanPath *) below)->subpath;
+		if (is_ours(below) && !below->parallel_aware && !path->path.parallel_aware)
+			path->path.parallel_safe = false;
+	}
+}
+
 /* The path, or what stands in its place, with everything below it taken care of. */
 static Path *
 visit(PlannerInfo *root, Path *path)
@@ -309,7 +330,7 @@ visit(PlannerInfo *root, Path *path)
 		case T_HashPath:
 			return split_join(root, path);
 		case T_AppendPath:
-			visit_list(root, ((AppendPath *) path)->subpaths);
+			visit_append(root, (AppendPath *) path);
 			break;
 		case T_MergeAppendPath:
 			visit_list(root, ((MergeAppendPath *) path)->subpaths);

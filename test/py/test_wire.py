@@ -147,6 +147,8 @@ UNION = " UNION ALL ".join(f"SELECT {READ} FROM {name} WHERE block < 8" for name
 
 def test_async_append(far, faulty):
     assert plan(far, UNION).count("Async Foreign Scan") == 4
+    far.execute("RESET max_parallel_workers_per_gather")
+    assert plan(far, UNION).count("Async Foreign Scan") == 4
     timed(far, f"SELECT {READ} FROM far_a WHERE block < 8")
     one = min(timed(far, f"SELECT {READ} FROM far_a WHERE block BETWEEN 8 AND 15")[0] for _ in range(3))
     together, rows = timed(far, UNION)
@@ -258,6 +260,16 @@ def test_parallel_rescan(shared):
     shared.execute("SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off; SET enable_memoize = off")
     sql = "SELECT n, s.c FROM generate_series(1, 4) n CROSS JOIN LATERAL (SELECT count(*) + 0 * n AS c FROM {} WHERE t_max > 50 OFFSET 0) s ORDER BY 1"
     assert shared.execute(sql.format("wire")).fetchall() == shared.execute(sql.format("copied")).fetchall()
+
+
+def test_parallel_join_reads_ahead(shared):
+    """The node that reads ahead runs in workers, too."""
+    sql = "SELECT e.n, md5(tensorbank.read(w.t)::bytea) FROM wire w JOIN events e ON w.block = e.at"
+    shared.execute("SET enable_nestloop = off")
+    text = plan(shared, sql)
+    assert re.search(r"Gather[\s\S]*TensorBank Read Ahead[\s\S]*Parallel Foreign Scan", text), text
+    assert sorted(shared.execute(sql).fetchall()) == sorted(
+        shared.execute("SELECT e.n, w.sum FROM copied w JOIN events e ON w.block = e.at").fetchall())
 
 
 def test_parallel_costs(conn):
