@@ -47,7 +47,8 @@ extern bool tb_creds_refused(TbCreds *creds, uint64_t serial);
 /* Replace fixed ones. errors: NOMEM. */
 extern TbStatus tb_creds_set(TbCreds *creds, const char *access_key_id, const char *secret_access_key,
 							 const char *session_token, TbError *err) TB_MUST_CHECK;
-/* A hash over who they stand for (key id, or the provider and its settings; not the secret, not the token): for the cache's scope. */
+/* A hash over who they stand for (key id and, one way, its secret; or the provider and its settings; not the token): for the cache's
+ * scope. Whoever knows only the key id of another shares nothing with them. */
 extern void tb_creds_scope(const TbCreds *creds, uint8_t scope[32]);
 
 #endif

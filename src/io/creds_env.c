@@ -1,0 +1,19 @@
+/* Provider "environment": AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN of this process. */
+#include "io/creds_parts.h"
+
+static TbStatus
+ask(TbAsk *a)
+{
+	const char *id = tb_ask_env("AWS_ACCESS_KEY_ID");
+	const char *secret = tb_ask_env("AWS_SECRET_ACCESS_KEY");
+
+	if (id == NULL)
+		return tb_ask_none(a, "AWS_ACCESS_KEY_ID is not set");
+	if (secret == NULL)
+		return tb_ask_none(a, "AWS_SECRET_ACCESS_KEY is not set");
+	if (tb_keys_copy(&a->keys, id, secret, tb_ask_env("AWS_SESSION_TOKEN")) != TB_OK)
+		return tb_ask_nomem(a);
+	return TB_OK;
+}
+
+const TbCredsProvider tb_creds_environment = {"environment", ask, NULL, NULL};
