@@ -44,6 +44,7 @@ extern void tb_engine_pump(TbEngine *engine);	/* never blocks */
 extern void tb_engine_wait(TbEngine *engine, int timeout_ms);
 extern TbLoop *tb_engine_loop(TbEngine *engine);
 extern TbPool *tb_engine_pool(TbEngine *engine);
+extern TbIo *tb_engine_io(TbEngine *engine);
 
 /* ---- sources ---- */
 /* A store and what is known of it; makes no request. refs: counted; arrays and grids hold one. */

@@ -116,6 +116,12 @@ tb_engine_pool(TbEngine *engine)
 	return engine->pool;
 }
 
+TbIo *
+tb_engine_io(TbEngine *engine)
+{
+	return engine->io;
+}
+
 /* A spare buffer that is large enough and not wastefully so; -1: none. Caller holds mu. */
 static int
 find_spare_locked(const TbEngine *engine, size_t bytes)

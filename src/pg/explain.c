@@ -65,6 +65,24 @@ explain_static(const TbpgScanState *state, double rows, ExplainState *es)
 		ExplainPropertyInteger("Unindexed Blocks", NULL, (int64) (info.n_blocks - info.n_covered), es);
 }
 
+/* What happened to the scan's reads beyond being answered: only where it did. */
+static void
+explain_store(const TbIoCounters *now, const TbIoCounters *before, ExplainState *es)
+{
+	const struct {const char *label; uint64_t now; uint64_t before;} rows[] = {
+		{"Retries", now->retries, before->retries},
+		{"Hedges", now->hedges, before->hedges},
+		{"Merged Reads", now->merged, before->merged},
+		{"Throttled", now->throttled, before->throttled},
+		{"Cache Hits", now->cache_hits, before->cache_hits},
+		{"Cache Bytes", now->cache_bytes, before->cache_bytes},
+	};
+
+	for (size_t i = 0; i < lengthof(rows); i++)
+		if (rows[i].now > rows[i].before)
+			ExplainPropertyInteger(rows[i].label, NULL, (int64) (rows[i].now - rows[i].before), es);
+}
+
 static void
 explain_counters(const TbpgScanState *state, ExplainState *es)
 {
@@ -88,8 +106,7 @@ explain_counters(const TbpgScanState *state, ExplainState *es)
 	ExplainPropertyInteger("Index Bytes", NULL, (int64) c.index_bytes, es);
 	ExplainPropertyInteger("Store Requests", NULL, (int64) (io.requests - state->io_before.requests), es);
 	ExplainPropertyInteger("Store Bytes", NULL, (int64) (io.bytes - state->io_before.bytes), es);
-	if (io.retries > state->io_before.retries)
-		ExplainPropertyInteger("Retries", NULL, (int64) (io.retries - state->io_before.retries), es);
+	explain_store(&io, &state->io_before, es);
 }
 
 void

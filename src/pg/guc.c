@@ -19,6 +19,12 @@ static const struct config_enum_entry unindexed_values[] = {
 	{NULL, 0, false}
 };
 
+static const struct config_enum_entry io_method_values[] = {
+	{"auto", TBPG_IO_AUTO, false},
+	{"sync", TBPG_IO_SYNC, false},
+	{NULL, 0, false}
+};
+
 typedef struct IntSetting
 {
 	const char *name;
@@ -36,10 +42,16 @@ static const IntSetting int_settings[] = {
 	&tbpg_settings.compute_limit_mb, 1024, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MB},
 	{"tensorbank.metadata_max_age", "Time after which metadata, coordinates and the newest index are asked for again.",
 	&tbpg_settings.metadata_max_age_ms, 60000, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS},
-	{"tensorbank.max_connections", "Most connections a process opens to stores.",
-	&tbpg_settings.max_connections, 32, 1, 1024, PGC_SUSET, 0},
-	{"tensorbank.max_requests_in_flight", "Most requests a process has under way.",
-	&tbpg_settings.max_requests_in_flight, 64, 1, 4096, PGC_SUSET, 0},
+	{"tensorbank.max_connections", "Most connections to stores of all sessions and the streamer together.",
+	&tbpg_settings.max_connections, 128, 1, 65536, PGC_SUSET, 0},
+	{"tensorbank.max_requests_in_flight", "Most requests under way of all sessions and the streamer together.",
+	&tbpg_settings.max_requests_in_flight, 128, 1, 65536, PGC_SUSET, 0},
+	{"tensorbank.io_memory", "Most memory of requests under way of all sessions and the streamer together.",
+	&tbpg_settings.io_memory_mb, 256, 1, INT_MAX, PGC_SUSET, GUC_UNIT_MB},
+	{"tensorbank.hedge_percent", "Most requests sent a second time because the first is late, in percent of all.",
+	&tbpg_settings.hedge_percent, 5, 0, 100, PGC_SUSET, 0},
+	{"tensorbank.cache_size", "Most disk space of the cache.",
+	&tbpg_settings.cache_size_mb, 1024, 1, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB},
 	{"tensorbank.connect_timeout", "Time limit for connecting to a store.",
 	&tbpg_settings.connect_timeout_ms, 10000, 1, INT_MAX, PGC_USERSET, GUC_UNIT_MS},
 	{"tensorbank.first_byte_timeout", "Time limit for the first byte of an answer.",
@@ -60,6 +72,16 @@ static const IntSetting int_settings[] = {
 	&tbpg_settings.ring_limit_mb, 0, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB},
 };
 
+/* Also said of a file name that would be relative to the data directory. */
+static bool
+check_directory(char **value, void **extra, GucSource source)
+{
+	if (*value == NULL || **value == '\0' || is_absolute_path(*value))
+		return true;
+	GUC_check_errdetail("It must be empty or an absolute path.");
+	return false;
+}
+
 void
 tbpg_define_settings(void)
 {
@@ -78,5 +100,13 @@ tbpg_define_settings(void)
 							   "Path of the streamer program, empty: the one installed with the module.",
 							   NULL, &tbpg_settings.streamer_program, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY,
 							   NULL, NULL, NULL);
+	DefineCustomStringVariable("tensorbank.cache_directory",
+							   "Directory of the cache of stored bytes, empty: no cache.",
+							   NULL, &tbpg_settings.cache_directory, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY,
+							   check_directory, NULL, NULL);
+	DefineCustomEnumVariable("tensorbank.io_method",
+							 "How the cache's files are read and written: auto (io_uring where the kernel has it) or sync.",
+							 NULL, &tbpg_settings.io_method, TBPG_IO_AUTO, io_method_values,
+							 PGC_SIGHUP, 0, NULL, NULL, NULL);
 	MarkGUCPrefixReserved("tensorbank");
 }

@@ -16,6 +16,7 @@
 
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "postmaster/postmaster.h"
 #include "storage/latch.h"
 #include "utils/builtins.h"
@@ -66,7 +67,7 @@ char **
 tbpg_child_arguments(void)
 {
 	const TbpgSettings *s = &tbpg_settings;
-	char	  **arguments = palloc(sizeof(char *) * 32);
+	char	  **arguments = palloc(sizeof(char *) * 64);
 	int			n = 0;
 
 	arguments[n++] = s->streamer_program != NULL && s->streamer_program[0] != '\0' ?
@@ -83,7 +84,14 @@ tbpg_child_arguments(void)
 	add(arguments, &n, "--first-byte-timeout", psprintf("%d", s->first_byte_timeout_ms));
 	add(arguments, &n, "--low-speed-bytes", psprintf("%d", s->low_speed_bytes));
 	add(arguments, &n, "--low-speed-seconds", psprintf("%d", s->low_speed_seconds));
-	add(arguments, &n, "--retries", psprintf("%d", s->retries));
+	add(arguments, &n, "--retries", psprintf("%d", s->retries == 0 ? -1 : s->retries));
+	add(arguments, &n, "--io-memory", psprintf("%llu", (unsigned long long) s->io_memory_mb << 20));
+	add(arguments, &n, "--hedge-percent", psprintf("%d", s->hedge_percent == 0 ? -1 : s->hedge_percent));
+	add(arguments, &n, "--cache-directory", pstrdup(s->cache_directory != NULL ? s->cache_directory : ""));
+	add(arguments, &n, "--cache-size", psprintf("%llu", (unsigned long long) s->cache_size_mb << 20));
+	add(arguments, &n, "--cache-max-age", psprintf("%d", Max(s->metadata_max_age_ms, 1)));
+	add(arguments, &n, "--no-uring", pstrdup(s->io_method == TBPG_IO_SYNC ? "1" : "0"));
+	add(arguments, &n, "--node", pstrdup(TBPG_NODE_FILE));
 	arguments[n] = NULL;
 	return arguments;
 }

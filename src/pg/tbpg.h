@@ -16,6 +16,11 @@
 #include "tb.h"
 
 /* ---- guc.c ---- */
+typedef enum TbpgIoMethod
+{
+	TBPG_IO_AUTO, TBPG_IO_SYNC
+} TbpgIoMethod;
+
 typedef struct TbpgSettings
 {
 	int			unindexed;		/* TbUnindexed */
@@ -28,6 +33,11 @@ typedef struct TbpgSettings
 	int			low_speed_bytes;
 	int			low_speed_seconds;
 	int			retries;
+	int			io_memory_mb;
+	int			hedge_percent;
+	int			io_method;		/* TbpgIoMethod */
+	char	   *cache_directory;
+	int			cache_size_mb;
 	int			read_ahead_mb;
 	int			build_workers;
 	int			streamer_threads;
@@ -49,6 +59,11 @@ extern char *tbpg_clean_text(const char *text);	/* a copy that is valid in the d
 
 /* ---- wait.c: the only waiter of a backend ---- */
 extern TbEngine *tbpg_engine(void); /* this process's engine, made on first use, no threads */
+/* The books of the node, shared by all processes of the cluster; those of this session where the file cannot be used (said once in the log). */
+extern TbNode *tbpg_node(void);
+extern char *tbpg_counters_name(const char *server); /* "database.server": what its counters are kept under */
+extern void tbpg_node_limits(TbNodeLimits *limits); /* as the settings say now */
+#define TBPG_NODE_FILE PG_STAT_TMP_DIR "/tensorbank.node"	/* base backups leave that directory out */
 extern void tbpg_wait(void);		/* sleep until the latch or the engine has something; interrupts; pump */
 /* Also sleep for a socket (streamer): WL_SOCKET_READABLE/WRITEABLE; returns when it may be ready or timeout_ms went by (-1: none). */
 extern void tbpg_wait_socket(int socket, int events, long timeout_ms);

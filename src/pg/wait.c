@@ -7,6 +7,7 @@
 #include "postgres.h"
 
 #include "access/parallel.h"
+#include "commands/dbcommands.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/fd.h"
@@ -22,7 +23,51 @@
 #define ENGINE_DESCRIPTORS 5
 
 static TbEngine *process_engine;	/* owned until the process ends */
+static TbNode *process_node;	/* likewise, and longer than the engine */
 static WaitEventSet *wait_set;
+
+/* At the end of the process, when its transaction and with it every read is gone: what it had taken is free at once. */
+static void
+leave_node(int code, Datum arg)
+{
+	TbNode	   *node = process_node;
+
+	process_node = NULL;
+	tb_node_close(node);
+}
+
+TbNode *
+tbpg_node(void)
+{
+	TbError		err;
+
+	if (process_node != NULL)
+		return process_node;
+	if (tb_node_open(TBPG_NODE_FILE, &process_node, &err) != TB_OK)
+	{
+		ereport(LOG,
+				(errcode(tbpg_sqlstate(err.code)),
+				 errmsg("tensorbank limits and statistics count for this session alone: %s", err.message),
+				 errdetail_log("%s", err.detail)));
+		TBPG_CHECK(tb_node_open(NULL, &process_node, &err), &err);
+	}
+	on_proc_exit(leave_node, (Datum) 0);
+	return process_node;
+}
+
+char *
+tbpg_counters_name(const char *server)
+{
+	return psprintf("%s.%s", get_database_name(MyDatabaseId), server);
+}
+
+void
+tbpg_node_limits(TbNodeLimits *limits)
+{
+	limits->connections = tbpg_settings.max_connections;
+	limits->requests = tbpg_settings.max_requests_in_flight;
+	limits->memory_bytes = (uint64_t) tbpg_settings.io_memory_mb << 20;
+}
 
 static void
 engine_options(TbEngineOptions *options)
@@ -41,6 +86,27 @@ engine_options(TbEngineOptions *options)
 	options->io.low_speed_bytes = tbpg_settings.low_speed_bytes;
 	options->io.low_speed_seconds = tbpg_settings.low_speed_seconds;
 	options->io.retries = tbpg_settings.retries == 0 ? -1 : tbpg_settings.retries;
+	options->io.io_memory_bytes = (size_t) tbpg_settings.io_memory_mb << 20;
+	options->io.hedge_percent = tbpg_settings.hedge_percent == 0 ? -1 : tbpg_settings.hedge_percent;
+	options->io.cache_directory = tbpg_settings.cache_directory;
+	options->io.cache_bytes = (uint64_t) tbpg_settings.cache_size_mb << 20;
+	options->io.cache_max_age_ms = Max(tbpg_settings.metadata_max_age_ms, 1);
+	options->io.no_uring = tbpg_settings.io_method == TBPG_IO_SYNC;
+	options->io.node = tbpg_node();
+}
+
+/* The cache never fails a query, so the log alone tells that it is off. */
+static void
+log_cache_trouble(TbEngine *engine)
+{
+	TbError		err;
+
+	if (tb_io_cache_trouble(tb_engine_io(engine), &err))
+		ereport(LOG,
+				(errcode(tbpg_sqlstate(err.code)),
+				 errmsg("tensorbank's cache is off in this process: %s", tbpg_clean_text(err.message)),
+				 errdetail_log("%s", tbpg_clean_text(err.detail)),
+				 errhint("Reads go on without it. See tensorbank.cache_directory.")));
 }
 
 TbEngine *
@@ -61,6 +127,7 @@ tbpg_engine(void)
 	TBPG_CHECK(tb_engine_new(&options, &engine, &err), &err);
 	for (int i = 0; i < ENGINE_DESCRIPTORS; i++)
 		ReserveExternalFD();
+	log_cache_trouble(engine);
 	wait_set = tbpg_create_wait_set(3);
 	AddWaitEventToSet(wait_set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
 	AddWaitEventToSet(wait_set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
@@ -82,6 +149,7 @@ tbpg_wait(void)
 		CHECK_FOR_INTERRUPTS();
 	}
 	tb_engine_pump(engine);
+	log_cache_trouble(engine);
 }
 
 void

@@ -103,6 +103,18 @@ follow_parent(int parent)
 	return prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 && getppid() == (pid_t) parent;
 }
 
+/* The node's books; without them limits and counters are this process's own. */
+static TbNode *
+join_node(const char *path)
+{
+	TbNode	   *node = NULL;
+	TbError		err;
+
+	if (path != NULL && tb_node_open(path, &node, &err) != TB_OK)
+		tb_log_error("limits and statistics count for the streamer alone", &err);
+	return node;
+}
+
 static TbStatus
 serve(const TbOptions *options, int signals, TbError *err)
 {
@@ -134,6 +146,7 @@ main(int argc, char **argv)
 	TbOptions	options;
 	TbError		err;
 	TbStatus	status = tb_options_parse(argc, argv, &options, &err);
+	TbNode	   *node;
 	int			signals;
 
 	if (status != TB_OK)
@@ -148,7 +161,10 @@ main(int argc, char **argv)
 		return 1;
 	}
 	raise_limit();
+	node = join_node(options.node_path);
+	options.hub.io.node = node;
 	status = serve(&options, signals, &err);
+	tb_node_close(node);
 	if (status != TB_OK)
 		tb_log_error("cannot start", &err);
 	(void) close(signals);

@@ -10,7 +10,7 @@
 
 typedef enum Kind
 {
-	KIND_TEXT, KIND_INT, KIND_OCTAL, KIND_BYTES
+	KIND_TEXT, KIND_INT, KIND_BOOL, KIND_OCTAL, KIND_BYTES
 } Kind;
 
 typedef struct Row
@@ -42,6 +42,13 @@ static const Row rows[] = {
 	{"--low-speed-bytes", KIND_INT, offsetof(TbOptions, hub.io.low_speed_bytes), 0, INT_MAX},
 	{"--low-speed-seconds", KIND_INT, offsetof(TbOptions, hub.io.low_speed_seconds), 0, INT_MAX},
 	{"--retries", KIND_INT, offsetof(TbOptions, hub.io.retries), -1, 1000},
+	{"--io-memory", KIND_BYTES, offsetof(TbOptions, hub.io.io_memory_bytes), 0, INT64_MAX},
+	{"--hedge-percent", KIND_INT, offsetof(TbOptions, hub.io.hedge_percent), -1, 100},
+	{"--cache-directory", KIND_TEXT, offsetof(TbOptions, hub.io.cache_directory), 0, 0},
+	{"--cache-size", KIND_BYTES, offsetof(TbOptions, hub.io.cache_bytes), 0, INT64_MAX},
+	{"--cache-max-age", KIND_INT, offsetof(TbOptions, hub.io.cache_max_age_ms), 0, INT_MAX},
+	{"--no-uring", KIND_BOOL, offsetof(TbOptions, hub.io.no_uring), 0, 1},
+	{"--node", KIND_TEXT, offsetof(TbOptions, node_path), 0, 0},
 };
 
 static TbStatus
@@ -73,6 +80,12 @@ take_value(const Row *row, const char *text, TbOptions *options, TbError *err)
 		uint64_t	bytes = (uint64_t) number;
 
 		memcpy(field, &bytes, sizeof(bytes));
+	}
+	else if (row->kind == KIND_BOOL)
+	{
+		bool		value = number != 0;
+
+		memcpy(field, &value, sizeof(value));
 	}
 	else
 	{

@@ -10,6 +10,7 @@ typedef struct TbOptions
 	int			control_fd;		/* listening, or one connection; -1: none */
 	const char *control_path;	/* NULL: none */
 	const char *client_path;
+	const char *node_path;		/* file of the node's books; NULL: limits of this process alone */
 	unsigned	client_mode;	/* permissions of the client socket */
 	int			parent;			/* process that we must not outlive; 0: none */
 	int			lifeline;		/* pipe whose end of file ends us; -1: none */

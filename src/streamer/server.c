@@ -147,10 +147,15 @@ tb_server_new(const TbOptions *options, TbServer **server, TbError *err)
 void
 tb_server_run(TbServer *server)
 {
+	TbError		err;
+
 	while (!server->stop)
 	{
 		tb_engine_wait(tb_hub_engine(server->hub), -1);
 		tb_hub_turn(server->hub);
+		/* the cache never fails a read, so the log alone tells that it is off */
+		if (tb_io_cache_trouble(tb_engine_io(tb_hub_engine(server->hub)), &err))
+			tb_log_error("the cache is off in the streamer", &err);
 	}
 }
 
