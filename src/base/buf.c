@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define MIN_CAP 256				/* the first growth of an empty buffer */
+#define KEEP_PART 2				/* a part of less than this of a whole is kept alone */
 
 /* A buffer with room for cap bytes and none in use. */
 TbBuf *
@@ -71,6 +72,23 @@ tb_buf_slice(TbBuf *buf, size_t offset, size_t len)
 	slice->data = buf->data + offset;
 	slice->len = slice->cap = len;
 	return slice;
+}
+
+TbBuf *
+tb_buf_keep(TbBuf *buf)
+{
+	TbBuf	   *copy;
+
+	if (buf == NULL || buf->whole == NULL || buf->whole->cap / KEEP_PART <= buf->len)
+		return buf;
+	copy = tb_buf_new(buf->len);
+	if (copy == NULL)
+		return buf;
+	if (buf->len > 0)
+		memcpy(copy->data, buf->data, buf->len);
+	copy->len = buf->len;
+	tb_buf_unref(buf);
+	return copy;
 }
 
 /* Make room for cap bytes in all. errors: NOMEM. */

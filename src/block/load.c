@@ -68,7 +68,7 @@ settle(TbLoad *load)
 	tb_error_clear(&error);
 	load->loaded_ns = tb_now_ns();
 	load->missing = read->status == TB_OK && read->missing;
-	load->bytes = read->status == TB_OK ? read->data : NULL;
+	load->bytes = read->status == TB_OK ? tb_buf_keep(read->data) : NULL;	/* it may have come with others' */
 	read->data = NULL;
 	memcpy(load->version, read->version, sizeof(load->version));
 	load->version[sizeof(load->version) - 1] = '\0';

@@ -38,6 +38,7 @@
 #define RETRIES_FIRST 24.0		/* a cold start may repeat so many: a burst of failures is survived */
 #define RETRIES_MAX 48.0
 #define RETRIES_EARNED 0.1		/* by a request that succeeds: a tenth more requests at most, in the long run */
+#define RETRIES_PER_S 1.0		/* while requests are made: an outage is forgotten */
 #define HEDGES_FIRST 2.0
 #define HEDGES_MAX 16.0
 #define LATE_MIN_NS (2 * NS_PER_MS)
@@ -71,6 +72,7 @@ struct TbFlow
 	double		first_ns;		/* shortest to a first byte */
 	double		least_ns;		/* shortest of a whole request, growing slowly */
 	int64_t		grown_ns;		/* when silence last made it grow */
+	int64_t		answered_ns;	/* the last answer */
 
 	/* the round */
 	int64_t		since_ns;		/* answers before it count for none */
@@ -97,6 +99,7 @@ struct TbFlow
 	int64_t		paused_ns;		/* until then */
 
 	double		retries;		/* tokens */
+	int64_t		trickled_ns;	/* when some came with time */
 	double		hedges;
 	Times		times[2];		/* of small requests, of large ones */
 };
@@ -137,6 +140,48 @@ int64_t
 tb_flow_pause_ns(const TbFlow *flow, int64_t now_ns)
 {
 	return flow->paused_ns > now_ns ? flow->paused_ns - now_ns : 0;
+}
+
+/* ---- what is late ---- */
+
+static int
+step_of(double ns)
+{
+	int			step = ns <= FIRST_STEP_NS ? 0 : (int) (4.0 * log2(ns / FIRST_STEP_NS));
+
+	return step < STEPS ? step : STEPS - 1;
+}
+
+/* The time that a part of all stay below. */
+static double
+quantile(const Times *times, double part)
+{
+	double		below = 0.0;
+
+	for (int i = 0; i < STEPS; i++)
+	{
+		below += times->step[i];
+		if (below >= part * times->n)
+			return FIRST_STEP_NS * exp2((i + 1) / 4.0);
+	}
+	return FIRST_STEP_NS * exp2(STEPS / 4.0);
+}
+
+/* Late is what takes twice as long as nine of ten, and three times as long as half of them. */
+static void
+note_first(Times *times, int64_t first_ns)
+{
+	times->step[step_of((double) first_ns)]++;
+	times->n++;
+	if (times->n >= HALVE_AT)
+	{
+		times->n = 0;
+		for (int i = 0; i < STEPS; i++)
+			times->n += times->step[i] /= 2;
+	}
+	if (times->n < LATE_SAMPLES || times->n % LATE_SAMPLES != 0)
+		return;
+	times->late_ns = (int64_t) fmax(fmax(2.0 * quantile(times, 0.9), 3.0 * quantile(times, 0.5)), (double) LATE_MIN_NS);
 }
 
 /* ---- the window ---- */
@@ -292,14 +337,12 @@ round_is_over(const TbFlow *flow, int64_t now_ns)
 void
 tb_flow_silent(TbFlow *flow, int64_t now_ns, int64_t waited_ns)
 {
-	if (!flow->starting || waited_ns < START_NS || now_ns - flow->grown_ns < START_NS)
+	if (!flow->starting || waited_ns < START_NS || now_ns - flow->grown_ns < START_NS ||
+		now_ns - flow->answered_ns < START_NS)
 		return;
 	flow->grown_ns = now_ns;
 	grow(flow, START_STEP, flow->known ? flow->max : flow->max / 2.0, now_ns);
 }
-
-static void
-note_first(Times *times, int64_t first_ns);
 
 static void
 count_answer(TbFlow *flow, int64_t now_ns, int64_t all_ns, uint64_t bytes, bool limited)
@@ -319,15 +362,22 @@ count_answer(TbFlow *flow, int64_t now_ns, int64_t all_ns, uint64_t bytes, bool 
 }
 
 void
+tb_flow_done(TbFlow *flow)
+{
+	flow->failures = flow->pauses = 0;
+	flow->paused_ns = 0;
+	flow->retries = fmin(flow->retries + RETRIES_EARNED, RETRIES_MAX);
+}
+
+void
 tb_flow_answered(TbFlow *flow, int64_t now_ns, int64_t first_ns, int64_t all_ns, uint64_t bytes, int in_flight,
 				 bool queued)
 {
 	double		first = (double) (first_ns > 1 ? first_ns : 1);
 	double		all = (double) (all_ns > first_ns ? all_ns : first_ns > 1 ? first_ns : 1);
 
-	flow->failures = flow->pauses = 0;
-	flow->paused_ns = 0;
-	flow->retries = fmin(flow->retries + RETRIES_EARNED, RETRIES_MAX);
+	tb_flow_done(flow);
+	flow->answered_ns = now_ns;
 	note_first(&flow->times[bytes >= LARGE_BYTES], first_ns);
 	flow->latency_ns = flow->known ? flow->latency_ns + (all - flow->latency_ns) / 16.0 : all;
 	flow->first_ns = flow->known ? fmin(flow->first_ns, first) : first;
@@ -387,49 +437,11 @@ tb_flow_may_hedge(TbFlow *flow)
 void
 tb_flow_started(TbFlow *flow, int64_t now_ns, int in_flight)
 {
+	if (flow->trickled_ns != 0 && flow->retries < RETRIES_FIRST)
+		flow->retries += RETRIES_PER_S * (double) (now_ns - flow->trickled_ns) / 1e9;
+	flow->trickled_ns = now_ns;
+	flow->retries = fmin(flow->retries, RETRIES_MAX);
 	flow->hedges = fmin(flow->hedges + flow->hedge_share, HEDGES_MAX);
-}
-
-/* ---- what is late ---- */
-
-static int
-step_of(double ns)
-{
-	int			step = ns <= FIRST_STEP_NS ? 0 : (int) (4.0 * log2(ns / FIRST_STEP_NS));
-
-	return step < STEPS ? step : STEPS - 1;
-}
-
-/* The time that a part of all stay below. */
-static double
-quantile(const Times *times, double part)
-{
-	double		below = 0.0;
-
-	for (int i = 0; i < STEPS; i++)
-	{
-		below += times->step[i];
-		if (below >= part * times->n)
-			return FIRST_STEP_NS * exp2((i + 1) / 4.0);
-	}
-	return FIRST_STEP_NS * exp2(STEPS / 4.0);
-}
-
-/* Late is what takes twice as long as nine of ten, and three times as long as half of them. */
-static void
-note_first(Times *times, int64_t first_ns)
-{
-	times->step[step_of((double) first_ns)]++;
-	times->n++;
-	if (times->n >= HALVE_AT)
-	{
-		times->n = 0;
-		for (int i = 0; i < STEPS; i++)
-			times->n += times->step[i] /= 2;
-	}
-	if (times->n < LATE_SAMPLES || times->n % LATE_SAMPLES != 0)
-		return;
-	times->late_ns = (int64_t) fmax(fmax(2.0 * quantile(times, 0.9), 3.0 * quantile(times, 0.5)), (double) LATE_MIN_NS);
 }
 
 int64_t

@@ -25,6 +25,8 @@ extern void tb_flow_silent(TbFlow *flow, int64_t now_ns, int64_t waited_ns);
 /* An attempt was answered: first byte after first_ns, all of bytes after all_ns; in_flight when it ended, queued: more were waiting. */
 extern void tb_flow_answered(TbFlow *flow, int64_t now_ns, int64_t first_ns, int64_t all_ns, uint64_t bytes, int in_flight,
 							 bool queued);
+/* A request of another kind succeeded, whose times say nothing about reading. */
+extern void tb_flow_done(TbFlow *flow);
 /* 503 or 429: fewer from now on. */
 extern void tb_flow_throttled(TbFlow *flow, int64_t now_ns);
 /* The server failed to answer. When all do, it gets a rest. tb_flow_throttled includes this. */

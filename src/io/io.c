@@ -139,6 +139,9 @@ tb_io_new(TbLoop *loop, TbPool *pool, const TbIoOptions *options, TbIo **io, TbE
 	fill_defaults(&new->options);
 	new->local.limit = new->options.max_requests_in_flight;
 	new->remote.limit = new->options.max_connections;
+	new->limits = (TbNodeLimits) {.connections = new->options.max_connections,
+	.requests = new->options.max_requests_in_flight, .memory_bytes = new->options.io_memory_bytes};
+	new->node = new->options.node;
 	new->watch.ready = returned_ready;
 	new->watch.events = EPOLLIN;
 	new->watch.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -149,10 +152,16 @@ tb_io_new(TbLoop *loop, TbPool *pool, const TbIoOptions *options, TbIo **io, TbE
 		return status;
 	}
 	status = tb_random(&new->random, sizeof(new->random), err);
+	if (status == TB_OK && new->node == NULL)
+	{
+		status = tb_node_open(NULL, &new->own_node, err);
+		new->node = new->own_node;
+	}
 	if (status == TB_OK)
 		status = tb_loop_watch(loop, &new->watch, err);
 	if (status != TB_OK)
 	{
+		tb_node_close(new->own_node);
 		close(new->watch.fd);
 		tb_free(new);
 		return status;
@@ -181,6 +190,11 @@ tb_io_free(TbIo *io)
 	close(io->watch.fd);
 	tb_http_free(io->http);
 	free_flows(io);
+	tb_node_close(io->own_node);
+	tb_loop_disarm(io->loop, &io->tick);
+	tb_loop_disarm(io->loop, &io->room);
+	if (io->kicked)
+		tb_loop_undefer(io->loop, &io->kick);
 	for (size_t i = 0; i < TB_SPARE_BUFS; i++)
 		tb_buf_unref(io->spare[i]);
 	pthread_cond_destroy(&io->idle);
@@ -285,4 +299,14 @@ double
 tb_io_random(TbIo *io)
 {
 	return (double) (tb_mix64(io->random++) >> 11) * 0x1p-53;
+}
+
+bool
+tb_io_cache_trouble(TbIo *io, TbError *err)
+{
+	if (io->cache_error.code == TB_OK)
+		return false;
+	*err = io->cache_error;
+	io->cache_error.code = TB_OK;
+	return true;
 }

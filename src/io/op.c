@@ -2,18 +2,40 @@
  * The life of a request to a store: queued until there is room, attempted, backed off, ended. Every
  * wait is a queue place or a loop timer, so that forgetting a request is immediate in every state.
  *
- * Who waits: io->local and io->remote hold what may not start yet. A request that backs off gives
- * its place in flight to others and comes back at the head of its queue.
+ * Who waits: each endpoint has a queue of what may not start yet, because its window is full (flow.h) or the node has no room
+ * (node.h). A request that backs off gives its place in flight to others and comes back at the head of its queue.
  */
 #include "io/store.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#define NS_PER_MS INT64_C(1000000)
+#define WHOLE_GUESS_BYTES ((uint64_t) 256 << 10)	/* of the first object read whole */
+#define AUTH_AGAIN_MAX 2
+
+/* The flow of a store, as the list in TbIo has it. */
+static TbIoFlow *
+lane_of(TbStore *store)
+{
+	if (store->lane == NULL && store->flow != NULL)
+	{
+		store->lane = store->io->flows;
+		while (store->lane != NULL && store->lane->flow != store->flow)
+			store->lane = store->lane->next;
+	}
+	return store->lane;
+}
+
 static TbOpQueue *
 queue_of(TbOp *op)
 {
-	return op->store->ops->connects ? &op->store->io->remote : &op->store->io->local;
+	TbIoFlow   *lane;
+
+	if (!op->store->ops->connects)
+		return &op->store->io->local;
+	lane = lane_of(op->store);
+	return lane != NULL ? &lane->queue : &op->store->io->remote;
 }
 
 static void
@@ -22,77 +44,219 @@ enqueue(TbOp *op, bool at_head)
 	TbOpQueue  *queue = queue_of(op);
 
 	op->state = TB_OP_QUEUED;
+	op->queue_prev = at_head ? NULL : queue->tail;
 	op->queue_next = at_head ? queue->head : NULL;
-	if (queue->head == NULL)
-		queue->head = queue->tail = op;
-	else if (at_head)
+	if (op->queue_prev != NULL)
+		op->queue_prev->queue_next = op;
+	else
 		queue->head = op;
+	if (op->queue_next != NULL)
+		op->queue_next->queue_prev = op;
 	else
-	{
-		queue->tail->queue_next = op;
 		queue->tail = op;
-	}
+	queue->n++;
+	tb_near_add(op);
 }
 
-static void
-dequeue(TbOpQueue *queue, TbOp *op)
+void
+tb_op_dequeue(TbOp *op)
 {
-	TbOp	   *before = NULL;
+	TbOpQueue  *queue = queue_of(op);
 
-	for (TbOp *at = queue->head; at != op; at = at->queue_next)
-		before = at;
-	if (before == NULL)
-		queue->head = op->queue_next;
+	tb_near_remove(op);
+	if (op->queue_prev != NULL)
+		op->queue_prev->queue_next = op->queue_next;
 	else
-		before->queue_next = op->queue_next;
-	if (queue->tail == op)
-		queue->tail = before;
-	op->queue_next = NULL;
+		queue->head = op->queue_next;
+	if (op->queue_next != NULL)
+		op->queue_next->queue_prev = op->queue_prev;
+	else
+		queue->tail = op->queue_prev;
+	op->queue_prev = op->queue_next = NULL;
+	queue->n--;
+}
+
+/* What an attempt will hold in memory, as far as it can be told. */
+static uint64_t
+memory_of(const TbOp *op)
+{
+	uint64_t	guess = op->store->whole_bytes != 0 ? op->store->whole_bytes : WHOLE_GUESS_BYTES;
+
+	if (op->body != NULL)
+		return op->body->len;
+	if (op->verb == TB_VERB_READ && op->kind != TB_RANGE_WHOLE)
+		return op->length;
+	return guess < op->length ? guess : op->length;
 }
 
 static void
-start(TbOpQueue *queue, TbOp *op)
+clear_outcome(TbOp *op)
 {
-	dequeue(queue, op);
-	queue->active++;
-	op->state = TB_OP_STARTED;
-	op->attempt++;
 	op->status = TB_OK;
 	op->missing = false;
 	op->not_modified = false;
-	op->first_ns = 0;
 	op->object_size = UINT64_MAX;
 	op->version[0] = '\0';
 	op->error.code = TB_OK;
-	op->store->counters.requests++;
-	if (op->attempt > 1)
-		op->store->counters.retries++;
-	op->store->ops->start(op);
 }
 
-/* Start what may start. */
+/* Into the list of what is in flight, with its time. */
+static void
+note_start(TbOp *op)
+{
+	TbIo	   *io = op->store->io;
+
+	op->first_ns = op->waited_ns = 0;
+	op->hedged = false;
+	op->start_ns = tb_now_ns();
+	op->started_prev = NULL;
+	op->started_next = io->started;
+	if (io->started != NULL)
+		io->started->started_prev = op;
+	io->started = op;
+	io->n_started++;
+	queue_of(op)->active++;
+	if (op->store->flow != NULL)
+		tb_flow_started(op->store->flow, op->start_ns, queue_of(op)->active);
+	tb_late_watch(io);
+}
+
+bool
+tb_op_begin(TbOp *op)
+{
+	TbIo	   *io = op->store->io;
+
+	if (op->store->ops->connects)
+	{
+		op->taken = memory_of(op);
+		if (!tb_node_take(io->node, &io->limits, op->taken))
+			return false;
+		note_start(op);
+	}
+	else
+		queue_of(op)->active++;
+	op->state = TB_OP_STARTED;
+	op->attempt++;
+	clear_outcome(op);
+	tb_store_count(op->store, requests, 1);
+	if (op->attempt > 1)
+		tb_store_count(op->store, retries, 1);
+	op->store->ops->start(op);
+	return true;
+}
+
+void
+tb_op_release(TbOp *op)
+{
+	TbIo	   *io = op->store->io;
+
+	queue_of(op)->active--;
+	if (!op->store->ops->connects)
+		return;
+	tb_node_give(io->node, op->taken);
+	if (op->started_prev != NULL)
+		op->started_prev->started_next = op->started_next;
+	else
+		io->started = op->started_next;
+	if (op->started_next != NULL)
+		op->started_next->started_prev = op->started_prev;
+	io->n_started--;
+}
+
+/* Start the first of a queue, with what may travel with it. false: the node has no room. */
+static bool
+start_head(TbOpQueue *queue)
+{
+	TbOp	   *op = queue->head;
+
+	tb_near_absorb(op);
+	tb_op_dequeue(op);
+	if (tb_op_begin(op))
+		return true;
+	enqueue(op, true);
+	return false;
+}
+
+/* Look again in a while. */
+static void
+room_later(TbIo *io, int64_t delay_ns)
+{
+	if (io->room.heap_slot != 0 && io->room.due_ns <= tb_now_ns() + delay_ns)
+		return;
+	if (tb_loop_arm(io->loop, &io->room, delay_ns) != TB_OK)
+		tb_io_kick(io);
+}
+
+/* Whether a place is free for the next op of a queue. */
+static bool
+has_place(TbIo *io, const TbOpQueue *queue, const TbFlow *flow, int64_t now_ns)
+{
+	int64_t		pause_ns = flow != NULL ? tb_flow_pause_ns(flow, now_ns) : 0;
+
+	if (queue->head == NULL || queue->active >= (flow != NULL ? tb_flow_window(flow) : queue->limit))
+		return false;
+	if (pause_ns > 0)
+		room_later(io, pause_ns);
+	return pause_ns == 0;
+}
+
+/* Start what may start: the endpoints take turns. */
 static void
 start_queued(TbTask *task)
 {
 	TbIo	   *io = (TbIo *) ((char *) task - offsetof(TbIo, kick));
-	TbOpQueue  *queues[2] = {&io->local, &io->remote};
+	int64_t		now_ns = tb_now_ns();
+	bool		more = true;
 
 	io->kicked = false;
-	for (int i = 0; i < 2; i++)
+	while (has_place(io, &io->local, NULL, now_ns))
+		(void) start_head(&io->local);
+	while (more)
 	{
-		while (queues[i]->head != NULL && queues[i]->active < queues[i]->limit &&
-			   io->local.active + io->remote.active < io->options.max_requests_in_flight)
-			start(queues[i], queues[i]->head);
+		more = has_place(io, &io->remote, NULL, now_ns);
+		if (more && !start_head(&io->remote))
+			break;
+		for (TbIoFlow *lane = io->flows; lane != NULL; lane = lane->next)
+		{
+			if (!has_place(io, &lane->queue, lane->flow, now_ns))
+				continue;
+			if (!start_head(&lane->queue))
+			{
+				room_later(io, TB_NODE_WAIT_MS * NS_PER_MS);
+				return;
+			}
+			more = true;
+		}
 	}
+	if (more)
+		room_later(io, TB_NODE_WAIT_MS * NS_PER_MS);
+}
+
+static void
+room_fired(TbTimer *timer)
+{
+	tb_io_kick((TbIo *) ((char *) timer - offsetof(TbIo, room)));
+}
+
+static bool
+anything_queued(const TbIo *io)
+{
+	if (io->local.head != NULL || io->remote.head != NULL)
+		return true;
+	for (const TbIoFlow *lane = io->flows; lane != NULL; lane = lane->next)
+		if (lane->queue.head != NULL)
+			return true;
+	return false;
 }
 
 void
 tb_io_kick(TbIo *io)
 {
-	if (io->kicked || (io->local.head == NULL && io->remote.head == NULL))
+	if (io->kicked || !anything_queued(io))
 		return;
 	io->kicked = true;
 	io->kick.run = start_queued;
+	io->room.fire = room_fired;
 	tb_loop_defer(io->loop, &io->kick);
 }
 
@@ -118,14 +282,20 @@ free_op(TbOp *op)
 	tb_free(op);
 }
 
+void
+tb_op_absorbed(TbOp *op)
+{
+	unlink_op(op);
+	free_op(op);
+}
+
 /* An op that nobody waits for any more goes, and with the last one a store that is closed. */
 static void
 drop_op(TbOp *op)
 {
 	TbStore    *store = op->store;
 
-	unlink_op(op);
-	free_op(op);
+	tb_op_absorbed(op);
 	if (store->closed && store->n_ops == 0)
 		store->ops->close(store);
 }
@@ -142,6 +312,13 @@ end_op(TbOp *op)
 }
 
 static void
+forget_data(TbOp *op)
+{
+	tb_buf_unref(op->data);
+	op->data = NULL;
+}
+
+static void
 back_off_over(TbTimer *timer)
 {
 	TbOp	   *op = (TbOp *) ((char *) timer - offsetof(TbOp, timer));
@@ -149,6 +326,19 @@ back_off_over(TbTimer *timer)
 
 	enqueue(op, true);
 	tb_io_kick(io);
+}
+
+/* Take a token for another attempt. false: too many requests of late have failed. */
+static bool
+within_budget(TbOp *op)
+{
+	TbStore    *store = op->store;
+
+	if (!store->ops->connects || (tb_retry_in_budget(store, tb_now_ns()) &&
+								  (store->flow == NULL || tb_flow_may_retry(store->flow))))
+		return true;
+	tb_error_detail(&op->error, "not tried again: too many requests to this server fail");
+	return false;
 }
 
 /* Arrange another attempt; false: this was the last. */
@@ -159,16 +349,70 @@ try_again(TbOp *op)
 	int64_t		delay_ms = tb_retry_delay_ms(&op->error, op->attempt, io->options.retries,
 											 op->store->proven, tb_io_random(io));
 
-	if (delay_ms < 0)
+	if (delay_ms < 0 || !within_budget(op))
 		return false;
 	op->timer.fire = back_off_over;
-	if (tb_loop_arm(io->loop, &op->timer, delay_ms * 1000000) != TB_OK)
+	if (tb_loop_arm(io->loop, &op->timer, delay_ms * NS_PER_MS) != TB_OK)
 		return false;
 	op->state = TB_OP_BACKING_OFF;
 	op->fresh = op->error.code == TB_E_PROTOCOL || op->error.code == TB_E_CORRUPT;
-	tb_buf_unref(op->data);
-	op->data = NULL;
+	forget_data(op);
 	return true;
+}
+
+/* Credentials that were refused have been renewed: the same attempt once more, at once. */
+static bool
+again_with_renewed(TbOp *op)
+{
+	if (op->status != TB_E_AUTH || !op->error.retryable || op->auth_again == AUTH_AGAIN_MAX)
+		return false;
+	op->auth_again++;
+	op->attempt--;
+	forget_data(op);
+	enqueue(op, true);
+	tb_io_kick(op->store->io);
+	return true;
+}
+
+void
+tb_op_settle(TbOp *op)
+{
+	TbIo	   *io = op->store->io;
+
+	if (op->status == TB_OK)
+		op->store->proven = true;
+	else if (again_with_renewed(op) || try_again(op))
+		return;
+	else if (op->error.retryable || op->attempt > 1)
+		tb_error_detail(&op->error, "attempt %d of %d", op->attempt,
+						tb_retry_attempts(&op->error, io->options.retries, op->store->proven));
+	end_op(op);
+}
+
+/* Tell the flow how an attempt went. */
+static void
+tell_flow(TbOp *op)
+{
+	TbFlow	   *flow = op->store->flow;
+	const TbOpQueue *queue = queue_of(op);
+	int64_t		now_ns = tb_now_ns();
+	uint64_t	bytes = op->data != NULL ? op->data->len : 0;
+
+	if (op->status == TB_E_THROTTLED)
+	{
+		tb_store_count(op->store, throttled, 1);
+		if (flow != NULL)
+			tb_flow_throttled(flow, now_ns);
+	}
+	else if (flow == NULL)
+		return;
+	else if (op->status == TB_E_LOST && op->error.http_status >= 500)
+		tb_flow_failed(flow, now_ns);
+	else if (op->status == TB_OK && op->verb != TB_VERB_READ)
+		tb_flow_done(flow);
+	else if (op->verb == TB_VERB_READ && op->first_ns != 0 && (op->status == TB_OK || !op->error.retryable))
+		tb_flow_answered(flow, now_ns, op->first_ns - op->start_ns, now_ns - op->start_ns, bytes, queue->active,
+						 queue->head != NULL);
 }
 
 void
@@ -176,21 +420,21 @@ tb_op_finish(TbOp *op)
 {
 	TbIo	   *io = op->store->io;
 
-	queue_of(op)->active--;
+	tb_op_release(op);
 	tb_io_kick(io);
 	if (op->forgotten)
 	{
 		drop_op(op);
 		return;
 	}
-	if (op->status == TB_OK)
-		op->store->proven = true;
-	else if (try_again(op))
-		return;
-	else if (op->error.retryable || op->attempt > 1)
-		tb_error_detail(&op->error, "attempt %d of %d", op->attempt,
-						tb_retry_attempts(&op->error, io->options.retries, op->store->proven));
-	end_op(op);
+	if (op->store->ops->connects)
+	{
+		tell_flow(op);
+		if (op->status == TB_OK && op->data != NULL && op->verb == TB_VERB_READ && op->kind == TB_RANGE_WHOLE)
+			op->store->whole_bytes = op->data->len;
+	}
+	if ((op->twin == NULL && !op->is_twin) || tb_twin_ended(op, &op))
+		tb_op_settle(op);
 }
 
 static char *
@@ -246,6 +490,8 @@ tb_op_cancel(TbOp *op)
 {
 	TbIo	   *io = op->store->io;
 
+	if (!op->is_twin && op->state != TB_OP_ENDED)
+		tb_twin_cancel(op);
 	switch (op->state)
 	{
 		case TB_OP_NEW:
@@ -254,7 +500,7 @@ tb_op_cancel(TbOp *op)
 		case TB_OP_ENDED:
 			return;				/* freed when its owner is done with it */
 		case TB_OP_QUEUED:
-			dequeue(queue_of(op), op);
+			tb_op_dequeue(op);
 			break;
 		case TB_OP_BACKING_OFF:
 			tb_loop_disarm(io->loop, &op->timer);
@@ -267,7 +513,7 @@ tb_op_cancel(TbOp *op)
 				return;
 			}
 			op->store->ops->stop(op);
-			queue_of(op)->active--;
+			tb_op_release(op);
 			break;
 	}
 	drop_op(op);

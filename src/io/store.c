@@ -38,7 +38,13 @@ tb_store_open(TbIo *io, const TbStoreSpec *spec, TbStore **store, TbError *err)
 	for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++)
 	{
 		if (strncasecmp(spec->url, schemes[i].prefix, strlen(schemes[i].prefix)) == 0)
-			return schemes[i].open(io, spec, store, err);
+		{
+			TbStatus	status = schemes[i].open(io, spec, store, err);
+
+			if (status == TB_OK)
+				(*store)->books = tb_node_counters(io->node, spec->name != NULL ? spec->name : (*store)->url);
+			return status;
+		}
 	}
 	tb_fail(err, TB_E_UNSUPPORTED, "store url has an unknown scheme");
 	tb_error_hint(err, "Use file:///directory, http(s)://host/path or s3://bucket/prefix.");

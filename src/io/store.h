@@ -26,6 +26,7 @@
 typedef struct TbHttp TbHttp;	/* io/http.h */
 typedef struct TbOp TbOp;
 typedef struct TbWant TbWant;
+typedef struct TbIoFlow TbIoFlow;
 
 typedef enum TbVerb
 {
@@ -98,10 +99,11 @@ struct TbOp
 	TbOp	   *next;
 	TbOp	   *queue_prev;
 	TbOp	   *queue_next;
-	TbOp	   *near_prev;		/* the bucket of merge.c, while others may join */
+	TbOp	   *near_prev;		/* the bucket of merge.c, while it is near */
 	TbOp	   *near_next;
 	uint64_t	near_hash;
-	uint64_t	needed;			/* bytes that wants of a merged request need */
+	bool		near;
+	bool		merged;			/* brings several wants */
 	TbOp	   *started_prev;	/* TbIo's list of STARTED ones that connect */
 	TbOp	   *started_next;
 	TbOp	   *twin;			/* the same request sent again because this one is late, or the one it is sent for */
@@ -166,7 +168,11 @@ struct TbStore
 	TbIo	   *io;				/* borrowed */
 	char	   *url;			/* owned */
 	TbFlow	   *flow;			/* borrowed from TbIo; NULL: it connects to nothing. Set when opened, by tb_io_flow */
+	TbIoFlow   *lane;			/* borrowed; where flow stands in TbIo, looked up with the first op */
 	TbNodeCounters *books;		/* borrowed; as counters, for all processes */
+	uint64_t	seen_requests;	/* books some seconds ago (store_retry.c) */
+	uint64_t	seen_retries;
+	int64_t		seen_ns;
 	uint64_t	whole_bytes;	/* of the last object read whole: a guess for the next */
 	TbIoCounters counters;
 	TbWant	   *first_want;		/* reads not yet done */
@@ -187,12 +193,13 @@ typedef struct TbOpQueue
 } TbOpQueue;
 
 /* One endpoint. */
-typedef struct TbIoFlow
+struct TbIoFlow
 {
-	struct TbIoFlow *next;
+	TbIoFlow   *next;
 	TbFlow	   *flow;			/* owned */
+	TbOpQueue	queue;			/* ops that wait for a place there */
 	char		endpoint[];
-} TbIoFlow;
+};
 
 #define TB_NEAR_BUCKETS 1024
 
@@ -207,7 +214,9 @@ struct TbIo
 	TbHttp	   *http;			/* owned; made with the first http store */
 	struct TbCredsSource *creds;	/* list; each is owned by the stores that use it (creds_source.c) */
 	TbOpQueue	local;			/* ops of stores that connect to nothing */
-	TbOpQueue	remote;			/* the others */
+	TbOpQueue	remote;			/* of stores that connect but have no flow */
+	int			n_started;		/* ops that connect and are STARTED */
+	uint64_t	near_bytes;		/* of queued reads that others may join */
 	TbIoFlow   *flows;			/* owned list */
 	TbNode	   *node;			/* options.node, or own_node */
 	TbNode	   *own_node;		/* owned */
@@ -216,7 +225,8 @@ struct TbIo
 	int64_t		ticked_ns;
 	TbOp	   *started;		/* list of ops that connect and are STARTED */
 	TbTimer		room;			/* armed while the node has no room for what is queued */
-	TbOp	   *near[TB_NEAR_BUCKETS];	/* queued reads that others may join (merge.c) */
+	TbOp	   *near_first[TB_NEAR_BUCKETS];	/* queued reads that others may join (merge.c) */
+	TbOp	   *near_last[TB_NEAR_BUCKETS];
 	struct TbAio *aio;			/* owned; NULL: no cache */
 	TbCache    *cache;			/* owned; NULL: none */
 	TbError		cache_error;	/* why it could not be opened; told once by tb_io_cache_trouble */
@@ -259,9 +269,22 @@ extern double tb_io_random(TbIo *io);	/* [0, 1) */
 
 /* want.c */
 
-/* Give every want of op its part of op's outcome, or its error. May close the store. */
+/* Give every want of op its part of op's outcome, or its error. May close the store. A merged request that failed in a
+ * way that may be one want's alone is asked for each of them instead. */
 extern void tb_wants_ended(TbOp *op);
 extern void tb_want_cancel(TbWant *want);
+extern void tb_want_send(TbWant *want); /* have a request bring it */
+extern void tb_want_done(TbWant *want); /* tell the reader; its read is filled. The want is gone then */
+
+/* want_cache.c: what the cache on disk has to do with a want */
+
+/* Ask the cache. false: not for this one. Else it goes on from the pump: done, or sent. */
+extern bool tb_cached_ask(TbWant *want);
+extern bool tb_cached_waits(const TbWant *want);	/* the cache has not answered yet */
+extern const char *tb_cached_version(const TbWant *want);	/* of what may be out of date; NULL: there is none */
+/* op has ended, want->read is filled with its outcome: keep it, or put what is current in its place. */
+extern void tb_cached_ended(TbWant *want, const TbOp *op);
+extern void tb_cached_free(TbWant *want);	/* no-op without */
 
 /* op.c */
 
@@ -281,6 +304,16 @@ extern TbBuf *tb_op_buf(TbOp *op, size_t cap);
 extern TbStatus tb_op_nomem(TbOp *op);
 /* Record op->status and where it happened; returns the status. code is what err holds. */
 extern TbStatus tb_op_fail(TbOp *op, TbStatus code, bool retryable, const char *message);
+/* Take an op out of its queue. */
+extern void tb_op_dequeue(TbOp *op);
+/* Free one that was dequeued and whose wants went elsewhere. */
+extern void tb_op_absorbed(TbOp *op);
+/* Take the node's room for a request and begin an attempt. false: there is none now. */
+extern bool tb_op_begin(TbOp *op);
+/* The attempt of a STARTED op is over: its room is free. */
+extern void tb_op_release(TbOp *op);
+/* op's outcome is what counts: end it or arrange another attempt. May free op and its store. */
+extern void tb_op_settle(TbOp *op);
 /* Have what may start started from the pump: what is asked for together is seen together. thread: the loop's. */
 extern void tb_io_kick(TbIo *io);
 /* Where a range of an object of size bytes lies, or why not. Fills *offset and *length. */
@@ -288,7 +321,26 @@ extern TbStatus tb_op_locate(TbOp *op, uint64_t size, uint64_t *offset, uint64_t
 /* Compare op->version with if_version. errors: CHANGED. */
 extern TbStatus tb_op_check_version(TbOp *op);
 
+/* merge.c */
+
+/* A queued read that others may join, or may no longer. */
+extern void tb_near_add(TbOp *op);
+extern void tb_near_remove(TbOp *op);
+/* op is about to start: take in queued reads of near ranges. */
+extern void tb_near_absorb(TbOp *op);
+
+/* op_late.c */
+
+/* See to it that what is late is noticed while something is in flight. */
+extern void tb_late_watch(TbIo *io);
+/* An attempt of op or of its twin has ended. false: nothing is to be done now (op may be gone). *winner: whose outcome counts. */
+extern bool tb_twin_ended(TbOp *op, TbOp **winner);
+extern void tb_twin_cancel(TbOp *op);	/* no-op without one */
+
 /* store_retry.c */
+
+/* Whether all processes together have retries left with this store. */
+extern bool tb_retry_in_budget(TbStore *store, int64_t now_ns);
 
 /* Attempts in all that this kind of failure is worth. */
 extern int	tb_retry_attempts(const TbError *error, int retries, bool proven);

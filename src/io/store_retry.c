@@ -1,6 +1,9 @@
 /*
- * The retry layer's rule, pure: whether a failed attempt is made again, and when. What may pass is
+ * The retry layer's rule: whether a failed attempt is made again, and when. What may pass is
  * marked where the error is born (TbError.retryable); how often is decided here alone.
+ *
+ * Many processes that fail together must not make it worse: beside the tokens of each (flow.h) the node's books say how many
+ * retries all of them have made of late.
  *
  * Delays double from 100 ms to 10 s with jitter, so that many who failed together do not come back
  * together. A server's Retry-After is obeyed, up to a cap.
@@ -9,6 +12,9 @@
 
 #define FIRST_DELAY_MS 100.0
 #define MAX_DELAY_MS 10000.0
+#define BUDGET_NS INT64_C(10000000000)
+#define BUDGET_FIRST 24			/* in BUDGET_NS, by all processes, */
+#define BUDGET_PART 10			/* and one for so many requests */
 
 int
 tb_retry_attempts(const TbError *error, int retries, bool proven)
@@ -53,4 +59,23 @@ tb_retry_delay_ms(const TbError *error, int attempt, int retries, bool proven, d
 	if (delay > MAX_DELAY_MS)
 		delay = MAX_DELAY_MS;
 	return (int64_t) (delay * (0.5 + 0.5 * random));
+}
+
+bool
+tb_retry_in_budget(TbStore *store, int64_t now_ns)
+{
+	uint64_t	requests;
+	uint64_t	retries;
+
+	if (store->books == NULL)
+		return true;
+	requests = __atomic_load_n(&store->books->requests, __ATOMIC_RELAXED);
+	retries = __atomic_load_n(&store->books->retries, __ATOMIC_RELAXED);
+	if (store->seen_ns == 0 || now_ns - store->seen_ns > BUDGET_NS)
+	{
+		store->seen_ns = now_ns;
+		store->seen_requests = requests;
+		store->seen_retries = retries;
+	}
+	return retries - store->seen_retries < BUDGET_FIRST + (requests - store->seen_requests) / BUDGET_PART;
 }

@@ -1,6 +1,6 @@
 /*
  * What callers want: a read is checked, given to a request that will bring it, and gets its part of
- * what that request brings. How requests live is op.c's.
+ * what that request brings. How requests live is op.c's, what the cache on disk has to do with it want_cache.c's.
  */
 #include "io/store.h"
 
@@ -24,6 +24,7 @@ static void
 free_want(TbWant *want)
 {
 	unlink_want(want);
+	tb_cached_free(want);
 	tb_free(want->error);
 	tb_free(want);
 }
@@ -31,11 +32,13 @@ free_want(TbWant *want)
 static void
 leave_op(TbWant *want)
 {
-	TbWant	  **at = &want->op->wants;
-
-	while (*at != want)
-		at = &(*at)->op_next;
-	*at = want->op_next;
+	if (want->op_prev != NULL)
+		want->op_prev->op_next = want->op_next;
+	else
+		want->op->wants = want->op_next;
+	if (want->op_next != NULL)
+		want->op_next->op_prev = want->op_prev;
+	want->op_prev = want->op_next = NULL;
 	want->op = NULL;
 }
 
@@ -48,47 +51,83 @@ part_of(TbOp *op, const TbWant *want)
 	return tb_buf_slice(op->data, (size_t) (want->offset - op->offset), (size_t) want->length);
 }
 
-/* Give a want op's outcome; the want is gone afterwards. */
+/* Copy op's outcome, with the want's part of the bytes. */
 static void
-deliver(TbWant *want, TbOp *op)
+take_outcome(TbWant *want, TbOp *op)
 {
 	TbRead	   *read = want->read;
 
-	read->impl = NULL;
 	read->status = op->status;
 	read->missing = op->status == TB_OK && op->missing;
 	read->object_size = op->object_size;
 	read->data = NULL;
 	memcpy(read->version, op->version, sizeof(read->version));
 	if (op->status != TB_OK)
-		read->error = op->error;
-	else
 	{
-		tb_error_clear(&read->error);
-		op->store->counters.missing += op->missing;
-		if (!op->missing)
-		{
-			read->data = part_of(op, want);
-			if (read->data == NULL)
-				read->status = tb_fail(&read->error, TB_E_NOMEM, "out of memory");
-			else if (!op->store->ops->connects)	/* those count as bytes come in */
-				op->store->counters.bytes += read->data->len;
-		}
+		read->error = op->error;
+		return;
 	}
+	tb_error_clear(&read->error);
+	if (op->missing)
+		tb_store_count(op->store, missing, 1);
+	if (op->missing || op->not_modified)
+		return;
+	read->data = part_of(op, want);
+	if (read->data == NULL)
+		read->status = tb_fail(&read->error, TB_E_NOMEM, "out of memory");
+	else if (!op->store->ops->connects) /* those count as bytes come in */
+		tb_store_count(op->store, bytes, read->data->len);
+}
+
+void
+tb_want_done(TbWant *want)
+{
+	TbRead	   *read = want->read;
+	TbNodeCounters *books = want->store->books;
+
+	if (books != NULL)
+	{
+		tb_count(books->wait_ns, tb_now_ns() - want->asked_ns);
+		if (read->status != TB_OK)
+			tb_count(books->errors, 1);
+	}
+	read->impl = NULL;
 	free_want(want);
 	read->done(read);
 }
+
+/* Whether a merged request may have failed for the sake of one of its ranges, or of its length. */
+static bool
+is_for_each(const TbOp *op)
+{
+	return op->merged && (op->status == TB_E_CORRUPT || op->status == TB_E_CHANGED || op->status == TB_E_LIMIT ||
+						  op->status == TB_E_PROTOCOL || op->status == TB_E_UNSUPPORTED || op->status == TB_E_NOMEM);
+}
+
+static void send_want(TbWant *want, bool alone);
 
 void
 tb_wants_ended(TbOp *op)
 {
 	TbWant	   *want;
 
+	if (is_for_each(op))
+	{
+		while ((want = op->wants) != NULL)
+		{
+			leave_op(want);
+			send_want(want, true);
+		}
+		return;
+	}
 	/* done may cancel those behind it, or close the store */
 	while ((want = op->wants) != NULL)
 	{
 		leave_op(want);
-		deliver(want, op);
+		take_outcome(want, op);
+		if (want->cached != NULL)
+			tb_cached_ended(want, op);
+		tb_want_done(want);
 	}
 }
 
@@ -99,14 +138,12 @@ refused_runs(TbTask *task)
 	TbWant	   *want = (TbWant *) ((char *) task - offsetof(TbWant, task));
 	TbRead	   *read = want->read;
 
-	read->impl = NULL;
 	read->status = want->status;
 	if (want->error != NULL)
 		read->error = *want->error;
 	else
 		(void) tb_fail(&read->error, want->status, "out of memory");
-	free_want(want);
-	read->done(read);
+	tb_want_done(want);
 }
 
 static void
@@ -174,6 +211,7 @@ new_want(TbStore *store, TbRead *read)
 	want->offset = read->kind == TB_RANGE_AT ? read->offset : 0;
 	want->length = read->length;
 	want->read = read;
+	want->asked_ns = tb_now_ns();
 	want->next = store->first_want;
 	if (want->next != NULL)
 		want->next->prev = want;
@@ -182,9 +220,9 @@ new_want(TbStore *store, TbRead *read)
 	return want;
 }
 
-/* Have a request bring it. */
+/* Have a request bring it. alone: no other is to travel with it. */
 static void
-send_want(TbWant *want)
+send_want(TbWant *want, bool alone)
 {
 	TbOp	   *op = tb_op_new(want->store, TB_VERB_READ, want->key, want->if_version, NULL);
 
@@ -201,10 +239,18 @@ send_want(TbWant *want)
 	op->length = want->length;
 	op->into = want->read->into;
 	op->into_bytes = want->read->into_bytes;
+	op->unless_version = want->cached != NULL ? tb_cached_version(want) : NULL;
+	op->alone = alone;
 	op->ended = tb_wants_ended;
 	op->wants = want;
 	want->op = op;
 	tb_op_submit(op);
+}
+
+void
+tb_want_send(TbWant *want)
+{
+	send_want(want, false);
 }
 
 void
@@ -227,8 +273,8 @@ tb_store_read(TbStore *store, TbRead *read)
 	status = check_request(read, &error);
 	if (status != TB_OK)
 		refuse(want, status, &error);
-	else
-		send_want(want);
+	else if (!tb_cached_ask(want))
+		send_want(want, false);
 }
 
 void
@@ -237,9 +283,9 @@ tb_want_cancel(TbWant *want)
 	TbOp	   *op = want->op;
 
 	want->read->impl = NULL;
-	if (op == NULL)
+	if (op == NULL && !tb_cached_waits(want))
 		tb_loop_undefer(want->store->io->loop, &want->task);
-	else
+	else if (op != NULL)
 		leave_op(want);
 	free_want(want);
 	if (op != NULL && op->wants == NULL)
