@@ -301,8 +301,13 @@ check_many(World *world)
 		drop(&r[i]);
 	}
 	after = tb_store_counters(world->store);
-	assert_int_equal(after.requests, before.requests + N);
-	assert_int_equal(after.bytes, before.bytes + N * UINT64_C(70000));
+	/* some may have come together, and none of the bytes twice for that */
+	assert_int_equal(after.requests - after.hedges + after.merged,
+					 before.requests - before.hedges + before.merged + N);
+	if (after.merged == before.merged && after.hedges == before.hedges)
+		assert_int_equal(after.bytes, before.bytes + N * UINT64_C(70000));
+	else
+		assert_true(after.bytes <= before.bytes + (N + after.hedges) * UINT64_C(70000));
 	assert_int_equal(after.retries, before.retries);
 	free(r);
 }
@@ -611,7 +616,7 @@ urls(void **state)
 		"http://h/%2e%2E/x", "http://h/./x", "http://h\\@evil/x", "file://host/dir", "file:///a/../etc",
 		"file:///a%2fb", "file:///a%00b", "file:///a?b", "file://", "http://h:99999999/x", "http://[::1/x"
 	};
-	static const char *const unsupported[] = {"ftp://h/x", "gopher://h/", "s3://bucket/x", "dict://h:1/"};
+	static const char *const unsupported[] = {"ftp://h/x", "gopher://h/", "dict://h:1/"};
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		if (open_status(bad[i]) != TB_E_INVALID)
