@@ -4,7 +4,9 @@
  */
 #include "postgres.h"
 
+#include "commands/dbcommands.h"
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "utils/json.h"
 
 #include "pg/link.h"
@@ -66,6 +68,7 @@ tbpg_request_place(StringInfo request, const TbpgPlace *place)
 		url[--n] = '\0';
 	appendStringInfoString(request, "\"server\":");
 	append_text(request, place->server);
+	tbpg_request_text(request, "counters", psprintf("%s.%s", get_database_name(MyDatabaseId), place->server));
 	tbpg_request_text(request, "url", url);
 	tbpg_request_text(request, "ca_file", place->ca_file);
 	tbpg_request_text(request, "user", place->user);

@@ -193,7 +193,10 @@ open_source(Oid server, Oid user, bool index, bool needed)
 	entry = source_entry(server, user, index);
 	if (entry->source == NULL)
 	{
-		TbStoreSpec spec = {.url = place.url, .ca_file = place.ca_file, .user = place.user, .password = place.password};
+		TbStoreSpec spec = {
+			.url = place.url, .ca_file = place.ca_file, .user = place.user, .password = place.password,
+			.name = tbpg_counters_name(place.server),
+		};
 		TbSource   *source;
 		TbError		err;
 

@@ -61,7 +61,7 @@ extern char *tbpg_clean_text(const char *text);	/* a copy that is valid in the d
 extern TbEngine *tbpg_engine(void); /* this process's engine, made on first use, no threads */
 /* The books of the node, shared by all processes of the cluster; those of this session where the file cannot be used (said once in the log). */
 extern TbNode *tbpg_node(void);
-extern char *tbpg_counters_name(const char *server); /* "database.server": what its counters are kept under */
+extern char *tbpg_counters_name(const char *server); /* "database.server" in UTF-8: what its counters are kept under */
 extern void tbpg_node_limits(TbNodeLimits *limits); /* as the settings say now */
 #define TBPG_NODE_FILE PG_STAT_TMP_DIR "/tensorbank.node"	/* base backups leave that directory out */
 extern void tbpg_wait(void);		/* sleep until the latch or the engine has something; interrupts; pump */

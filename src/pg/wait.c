@@ -8,6 +8,7 @@
 
 #include "access/parallel.h"
 #include "commands/dbcommands.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/fd.h"
@@ -58,7 +59,9 @@ tbpg_node(void)
 char *
 tbpg_counters_name(const char *server)
 {
-	return psprintf("%s.%s", get_database_name(MyDatabaseId), server);
+	char	   *name = psprintf("%s.%s", get_database_name(MyDatabaseId), server);
+
+	return pg_server_to_any(name, (int) strlen(name), PG_UTF8);
 }
 
 void

@@ -18,7 +18,8 @@ struct TbSourceEntry
 	TbSourceEntry *next;
 	TbSources  *sources;		/* borrowed */
 	TbSource   *source;			/* owned reference */
-	char	   *url;			/* owned, as the others; NULL where the spec has NULL */
+	char	   *name;			/* of its counters; owned, as the others; NULL where the spec has NULL */
+	char	   *url;
 	char	   *ca_file;
 	char	   *user;
 	char	   *password;
@@ -38,6 +39,7 @@ static void
 entry_free(TbSourceEntry *entry)
 {
 	tb_source_unref(entry->source);
+	tb_free(entry->name);
 	tb_free(entry->url);
 	tb_free(entry->ca_file);
 	wipe(entry->user);
@@ -68,7 +70,7 @@ entry_new(TbSources *sources, const TbStoreSpec *spec, TbSourceEntry **out, TbEr
 	if (entry == NULL)
 		return tb_fail(err, TB_E_NOMEM, "out of memory");
 	entry->sources = sources;
-	if (!copy(&entry->url, spec->url) || !copy(&entry->ca_file, spec->ca_file) ||
+	if (!copy(&entry->name, spec->name) || !copy(&entry->url, spec->url) || !copy(&entry->ca_file, spec->ca_file) ||
 		!copy(&entry->user, spec->user) ||
 		!copy(&entry->password, spec->password))
 		status = tb_fail(err, TB_E_NOMEM, "out of memory");
@@ -91,7 +93,7 @@ tb_sources_open(TbSources *sources, const TbStoreSpec *spec, TbSourceEntry **ent
 
 	*entry = NULL;
 	for (TbSourceEntry *e = sources->first; e != NULL; e = e->next)
-		if (same(e->url, spec->url) && same(e->ca_file, spec->ca_file) &&
+		if (same(e->name, spec->name) && same(e->url, spec->url) && same(e->ca_file, spec->ca_file) &&
 			same(e->user, spec->user) &&
 			same(e->password, spec->password))
 		{

@@ -101,6 +101,7 @@ tb_request_source(const TbJson *object, TbSourceSpec *source, TbError *err)
 {
 	memset(source, 0, sizeof(*source));
 	source->server = take_text(object, "server");
+	source->store.name = take_text(object, "counters");
 	source->store.url = take_text(object, "url");
 	source->store.ca_file = take_text(object, "ca_file");
 	source->store.user = take_text(object, "user");
