@@ -222,7 +222,39 @@ httpd_answer(HttpdConn *conn, const HttpdRequest *request, const HttpdObject *ob
 	httpd_write(conn, (const char *) object->bytes + first, (size_t) (last - first + 1));
 }
 
-/* Read one request's head. false: the connection or the server ends. */
+/* Read what the head announces; len bytes were read with the head. false: the connection or the server ends. */
+static bool
+read_body(HttpdConn *conn, HttpdRequest *request, size_t len)
+{
+	char	   *end = strstr(request->head, "\r\n\r\n");
+	char		value[64];
+	size_t		got;
+
+	if (end == NULL || !httpd_header(request, "Content-Length", value, sizeof(value)))
+		return true;
+	end += 4;
+	got = len - (size_t) (end - request->head);
+	request->body_len = strtoull(value, NULL, 10);
+	request->body = malloc(request->body_len + 1);
+	got = got < request->body_len ? got : request->body_len;
+	memcpy(request->body, end, got);
+	*end = '\0';
+	if (httpd_header(request, "Expect", value, sizeof(value)))
+		httpd_printf(conn, "HTTP/1.1 100 Continue\r\n\r\n");
+	while (got < request->body_len)
+	{
+		ssize_t		n = wait_readable(conn->httpd, conn->fd, -1) ?
+			recv(conn->fd, request->body + got, request->body_len - got, 0) : -1;
+
+		if (n <= 0)
+			return false;
+		got += (size_t) n;
+	}
+	request->body[got] = 0;
+	return true;
+}
+
+/* Read one request. false: the connection or the server ends. */
 static bool
 read_request(HttpdConn *conn, HttpdRequest *request)
 {
@@ -242,9 +274,9 @@ read_request(HttpdConn *conn, HttpdRequest *request)
 		if (request->head[0] == 0x16)	/* a TLS hello: the handler answers it as it likes */
 			break;
 	}
-	(void) sscanf(request->head, "%*s %4095s", request->path);
+	(void) sscanf(request->head, "%15s %4095s", request->method, request->path);
 	read_range(request);
-	return true;
+	return read_body(conn, request, len);
 }
 
 static void *
@@ -254,6 +286,7 @@ serve(void *arg)
 	Httpd	   *httpd = conn->httpd;
 	HttpdRequest *request = malloc(sizeof(*request));
 
+	request->body = NULL;
 	while (conn->fd >= 0 && read_request(conn, request))
 	{
 		pthread_mutex_lock(&httpd->mu);
@@ -261,8 +294,11 @@ serve(void *arg)
 		pthread_mutex_unlock(&httpd->mu);
 		request->on_connection = ++conn->requests;
 		httpd->handler(conn, request, httpd->arg);
+		free(request->body);
+		request->body = NULL;
 	}
 	httpd_close(conn);
+	free(request->body);
 	free(request);
 	return NULL;
 }

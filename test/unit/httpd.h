@@ -14,12 +14,15 @@ typedef struct HttpdConn HttpdConn;
 
 typedef struct HttpdRequest
 {
-	char		path[4096];
+	char		method[16];
+	char		path[4096];		/* with its query */
 	char		head[8192];		/* all of it, NUL at the end */
 	bool		has_range;
 	bool		is_suffix;		/* first counts from the end */
 	uint64_t	first;
 	uint64_t	last;
+	uint8_t    *body;			/* until the handler returns; NULL: none was announced */
+	size_t		body_len;
 	int			number;			/* of the server's requests, from 1 */
 	int			on_connection;	/* of this connection's requests, from 1 */
 } HttpdRequest;
