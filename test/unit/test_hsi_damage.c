@@ -248,6 +248,56 @@ answer_head(HttpdConn *conn, const HttpdRequest *request, void *arg)
 	httpd_answer(conn, request, there ? &object : NULL);
 }
 
+/* Without the right to list S3 denies the listing, and what is not there likewise. */
+static void
+answer_without_list_rights(HttpdConn *conn, const HttpdRequest *request, void *arg)
+{
+	const Published *published = arg;
+	const char *at = strstr(request->path, "/k/head-");
+	uint64_t	serial = at != NULL ? strtoull(at + 8, NULL, 10) : 0;
+
+	if (serial > 0 && serial <= published->newest && published->kept[serial])
+		answer_head(conn, request, arg);
+	else
+		httpd_printf(conn, "HTTP/1.1 403 Forbidden\r\nContent-Length: 41\r\n\r\n"
+					 "<Error><Code>AccessDenied</Code></Error>\n");
+}
+
+static void
+test_denied_listing(void **state)
+{
+	static Published published;
+	Httpd	   *httpd = httpd_start(answer_without_list_rights, &published);
+	TbEngine   *engine = engine_open(0);
+	TbSource   *source;
+	char		endpoint[100];
+	TbStoreSpec spec = {.url = "s3://bucket", .endpoint = endpoint, .anonymous = true};
+	TbError		error;
+
+	snprintf(endpoint, sizeof(endpoint), "http://127.0.0.1:%d", httpd_port(httpd));
+	assert_ok(tb_source_open(engine, &spec, &source, &error), error);
+	for (uint64_t newest = 0; newest <= 11; newest++)
+	{
+		TbFind	   *find;
+		TbStatus	status;
+		uint64_t	serial;
+
+		memset(&published, 0, sizeof(published));
+		published.newest = newest;
+		for (uint64_t i = 1; i <= newest; i++)
+			published.kept[i] = true;
+		assert_ok(tb_find_open(source, "k", &find, &error), error);
+		WAIT(engine, status, tb_find_poll(find, &error));
+		assert_ok(status, error);
+		assert_int_equal(tb_find_result(find, &serial) != NULL, newest > 0);
+		assert_int_equal(serial, newest);
+		tb_find_free(find);
+	}
+	tb_source_unref(source);
+	tb_engine_free(engine);
+	httpd_stop(httpd);
+}
+
 /* After any number of publications a store that cannot list finds the newest head among those that
  * are kept. */
 static void
@@ -389,6 +439,7 @@ main(void)
 		cmocka_unit_test(test_head),
 		cmocka_unit_test(test_old_heads),
 		cmocka_unit_test(test_probing),
+		cmocka_unit_test(test_denied_listing),
 		cmocka_unit_test(test_torture),
 	};
 
