@@ -47,12 +47,13 @@ tb_creds_free(TbCreds *creds)
 		w->waiting = false;
 	if (creds->deferred)
 		tb_loop_undefer(creds->io->loop, &creds->task);
-	if (creds->gone != NULL)
-		*creds->gone = true;
 	if (creds->source != NULL)
 		tb_creds_source_close(creds->source, creds);
 	tb_keys_wipe(&creds->keys);
-	tb_free(creds);
+	creds->waiters = creds->waking = NULL;
+	creds->freed = true;
+	if (!creds->inside)
+		tb_free(creds);
 }
 
 TbStatus
@@ -119,11 +120,10 @@ static void
 run_wake(TbTask *task)
 {
 	TbCreds    *creds = (TbCreds *) ((char *) task - offsetof(TbCreds, task));
-	bool		gone = false;
 
 	creds->deferred = false;
-	creds->gone = &gone;
-	while (!gone && creds->waking != NULL)
+	creds->inside = true;
+	while (creds->waking != NULL)
 	{
 		TbCredsWaiter *waiter = creds->waking;
 
@@ -131,8 +131,9 @@ run_wake(TbTask *task)
 		waiter->waiting = false;
 		waiter->wake(waiter);
 	}
-	if (!gone)
-		creds->gone = NULL;
+	creds->inside = false;
+	if (creds->freed)
+		tb_free(creds);
 }
 
 void

@@ -137,7 +137,8 @@ struct TbCreds
 	TbCredsWaiter *waking;		/* whose turn has come */
 	TbTask		task;			/* wakes them */
 	bool		deferred;
-	bool	   *gone;			/* borrowed: told when creds is freed by a wake */
+	bool		inside;			/* a wake is running */
+	bool		freed;			/* by it: the memory goes when it returns */
 };
 
 extern void tb_creds_wake(TbCreds *creds);	/* all who wait now, from the next pump */

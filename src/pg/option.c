@@ -46,18 +46,40 @@ tbpg_url_is_file(const char *url)
 	return pg_strncasecmp(url, "file:", 5) == 0;
 }
 
+bool
+tbpg_url_is_s3(const char *url)
+{
+	return strncmp(url, "s3://", 5) == 0;
+}
+
+/* s3://bucket/prefix: a bucket's name as stores allow it, a prefix without dot segments. */
+static void
+check_bucket(const char *name, const char *bucket, size_t len)
+{
+	if (len < 3 || len > 63 || strspn(bucket, "abcdefghijklmnopqrstuvwxyz0123456789.-") < len ||
+		strchr(".-", bucket[0]) != NULL || strchr(".-", bucket[len - 1]) != NULL)
+		bad_value(name, "s3://bucket/prefix with a bucket's name of 3 to 63 lower-case letters, digits, dots and dashes");
+	for (const char *p = bucket + len; *p == '/'; p += 1 + strcspn(p + 1, "/"))
+	{
+		size_t		n = strcspn(p + 1, "/");
+
+		if ((n == 0 && p[1] != '\0') || (n == 1 && p[1] == '.') || (n == 2 && p[1] == '.' && p[2] == '.'))
+			bad_value(name, "s3://bucket/prefix with a prefix without empty, \".\" or \"..\" parts");
+	}
+}
+
 /* The form of a url; the engine proves the rest when it opens the store. */
 static void
 check_url(const char *name, const char *value)
 {
-	static const char *const schemes[] = {"file:///", "http://", "https://"};
+	static const char *const schemes[] = {"file:///", "http://", "https://", "s3://"};
 	bool		known = false;
 
 	for (size_t i = 0; i < lengthof(schemes); i++)
 		if (strncmp(value, schemes[i], strlen(schemes[i])) == 0)
 			known = true;
 	if (!known)
-		bad_value(name, "file:///directory, http://host/path or https://host/path");
+		bad_value(name, "file:///directory, http://host/path, https://host/path or s3://bucket/prefix");
 	for (const char *p = value; *p; p++)
 		if ((unsigned char) *p <= ' ' || *p == '?' || *p == '#' || *p == 0x7f)
 			bad_value(name, "a url without spaces, query or fragment");
@@ -68,6 +90,8 @@ check_url(const char *name, const char *value)
 
 		if (len == 0 || memchr(host, '@', len) != NULL)
 			bad_value(name, "a url with a host and without user or password: credentials belong in a user mapping");
+		if (tbpg_url_is_s3(value))
+			check_bucket(name, host, len);
 	}
 	else if (!has_privs_of_role(GetUserId(), strcmp(name, "index_url") == 0 ?
 								ROLE_PG_WRITE_SERVER_FILES : ROLE_PG_READ_SERVER_FILES))
@@ -148,10 +172,87 @@ check_nonempty(const char *name, const char *value)
 		bad_value(name, "a value that is not empty");
 }
 
+/* http(s)://host[:port], nothing behind it. */
+static void
+check_endpoint(const char *name, const char *value)
+{
+	size_t		scheme = strncmp(value, "https://", 8) == 0 ? 8 : strncmp(value, "http://", 7) == 0 ? 7 : 0;
+	size_t		len = strlen(value);
+
+	while (len > 0 && value[len - 1] == '/')
+		len--;
+	if (scheme == 0 || len <= scheme || strcspn(value + scheme, "/?#@ \\") < len - scheme)
+		bad_value(name, "http://host[:port] or https://host[:port]");
+	for (const char *p = value; *p; p++)
+		if ((unsigned char) *p <= ' ' || (unsigned char) *p >= 0x7f)
+			bad_value(name, "http://host[:port] or https://host[:port]");
+}
+
+static void
+check_region(const char *name, const char *value)
+{
+	size_t		len = strlen(value);
+
+	if (len == 0 || len > 63 || strspn(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") < len)
+		bad_value(name, "a region such as eu-central-1");
+}
+
+static void
+check_addressing(const char *name, const char *value)
+{
+	if (strcmp(value, "auto") != 0 && strcmp(value, "path") != 0 && strcmp(value, "virtual") != 0)
+		bad_value(name, "auto, path or virtual");
+}
+
+static void
+check_credentials(const char *name, const char *value)
+{
+	static const char *const known[] = {"environment", "profile", "web_identity", "container", "instance"};
+
+	for (const char *p = value;;)
+	{
+		size_t		len;
+		bool		found = false;
+
+		p += strspn(p, " ");
+		len = strcspn(p, " ,");
+		for (size_t i = 0; i < lengthof(known); i++)
+			found |= strlen(known[i]) == len && strncmp(known[i], p, len) == 0;
+		p += len;
+		p += strspn(p, " ");
+		if (!found || (*p != '\0' && *p != ','))
+			bad_value(name, "a list of environment, profile, web_identity, container and instance");
+		if (*p++ == '\0')
+			return;
+	}
+}
+
+/* What goes into a request's header: no spaces, no line ends. The value itself is never told. */
+static void
+check_key(const char *name, const char *value)
+{
+	if (value[0] == '\0')
+		bad_value(name, "a value that is not empty");
+	for (const char *p = value; *p; p++)
+		if ((unsigned char) *p <= ' ' || (unsigned char) *p >= 0x7f)
+			bad_value(name, "printable characters without spaces");
+}
+
 static const Option known_options[] = {
 	{"url", ForeignServerRelationId, check_url},
 	{"index_url", ForeignServerRelationId, check_url},
 	{"ca_file", ForeignServerRelationId, check_ca_file},
+	{"region", ForeignServerRelationId, check_region},
+	{"endpoint", ForeignServerRelationId, check_endpoint},
+	{"addressing", ForeignServerRelationId, check_addressing},
+	{"anonymous", ForeignServerRelationId, check_bool},
+	{"requester_pays", ForeignServerRelationId, check_bool},
+	{"credentials", ForeignServerRelationId, check_credentials},
+	{"profile", ForeignServerRelationId, check_nonempty},
+	{"allowed_hosts", ForeignServerRelationId, check_nonempty},
+	{"access_key_id", UserMappingRelationId, check_key},
+	{"secret_access_key", UserMappingRelationId, check_key},
+	{"session_token", UserMappingRelationId, check_key},
 	{"user", UserMappingRelationId, check_nonempty},
 	{"password", UserMappingRelationId, check_nonempty},
 	{"path", ForeignTableRelationId, check_path},
@@ -230,12 +331,23 @@ tbpg_option_bool(const char *name, const char *text)
 	return value;
 }
 
+/* A name that somebody would give a secret under. */
+static bool
+is_secret(const char *name)
+{
+	static const char *const words[] = {"secret", "password", "passwd", "token", "access_key", "session_key", "api_key"};
+
+	for (size_t i = 0; i < lengthof(words); i++)
+		if (strstr(name, words[i]) != NULL)
+			return true;
+	return strcmp(name, "user") == 0 || strcmp(name, "key") == 0;
+}
+
 static void
 unknown_option(const char *name, Oid catalog)
 {
 	StringInfoData valid;
-	bool		secret = catalog == ForeignServerRelationId &&
-		(strcmp(name, "user") == 0 || strcmp(name, "password") == 0);
+	bool		secret = catalog != UserMappingRelationId && is_secret(name);
 
 	initStringInfo(&valid);
 	for (size_t i = 0; i < lengthof(known_options); i++)
@@ -274,6 +386,13 @@ tensorbank_validator(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_FDW_DYNAMIC_PARAMETER_VALUE_NEEDED),
 				 errmsg("option \"url\" is required"),
-				 errhint("Use OPTIONS (url 'file:///directory') or OPTIONS (url 'https://host/path').")));
+				 errhint("Use OPTIONS (url 'file:///directory'), (url 'https://host/path') or (url 's3://bucket/prefix').")));
+	if (catalog == ForeignServerRelationId)
+	{
+		tbpg_check_server_options(options);
+		tbpg_check_superuser_options(options, GetUserId(), NULL);
+	}
+	else if (catalog == UserMappingRelationId)
+		tbpg_check_mapping_options(options);
 	PG_RETURN_VOID();
 }

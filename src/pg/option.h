@@ -15,5 +15,12 @@ extern int	tbpg_option_stat(const char *text);
 /* true/false/on/off as PostgreSQL reads booleans. errors: HV024. */
 extern bool tbpg_option_bool(const char *name, const char *text);
 extern bool tbpg_url_is_file(const char *url);
+extern bool tbpg_url_is_s3(const char *url);
+
+/* option_rule.c: which options go together. errors: HV00D, HV024, HV002, each with the option's name and a hint. */
+extern void tbpg_check_server_options(List *options);
+extern void tbpg_check_mapping_options(List *options);
+/* Options that only a superuser may set, for a role: errors: 2F003 (credentials), 42501 (allowed_hosts). */
+extern void tbpg_check_superuser_options(List *options, Oid role, const char *server);
 
 #endif

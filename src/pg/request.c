@@ -57,6 +57,20 @@ tbpg_request_extents(StringInfo request, const char *name, int n, const uint64_t
 	appendStringInfoChar(request, ']');
 }
 
+static void
+text_if_set(StringInfo request, const char *name, const char *value)
+{
+	if (value != NULL)
+		tbpg_request_text(request, name, value);
+}
+
+static void
+flag_if_set(StringInfo request, const char *name, bool value)
+{
+	if (value)
+		appendStringInfo(request, ",\"%s\":true", name);
+}
+
 void
 tbpg_request_place(StringInfo request, const TbpgPlace *place)
 {
@@ -70,9 +84,22 @@ tbpg_request_place(StringInfo request, const TbpgPlace *place)
 	append_text(request, place->server);
 	tbpg_request_text(request, "counters", psprintf("%s.%s", get_database_name(MyDatabaseId), place->server));
 	tbpg_request_text(request, "url", url);
-	tbpg_request_text(request, "ca_file", place->ca_file);
-	tbpg_request_text(request, "user", place->user);
-	tbpg_request_text(request, "password", place->password);
+	text_if_set(request, "ca_file", place->ca_file);
+	text_if_set(request, "user", place->user);
+	text_if_set(request, "password", place->password);
+	text_if_set(request, "allowed_hosts", place->allowed_hosts);
+	flag_if_set(request, "any_address", place->any_address);
+	text_if_set(request, "region", place->region);
+	text_if_set(request, "endpoint", place->endpoint);
+	if (place->addressing != TB_ADDRESS_AUTO)
+		tbpg_request_text(request, "addressing", place->addressing == TB_ADDRESS_PATH ? "path" : "virtual");
+	flag_if_set(request, "anonymous", place->anonymous);
+	flag_if_set(request, "requester_pays", place->requester_pays);
+	text_if_set(request, "access_key_id", place->access_key_id);
+	text_if_set(request, "secret_access_key", place->secret_access_key);
+	text_if_set(request, "session_token", place->session_token);
+	text_if_set(request, "credentials", place->credentials);
+	text_if_set(request, "profile", place->profile);
 }
 
 void

@@ -1,16 +1,10 @@
 /*
- * From a foreign server and a user to an open source: whether the server's owner may name the place, whose
- * credentials count, and a cache so that a session keeps its connections.
+ * From a foreign server and a user to an open source: a cache, so that a session keeps its connections. Whether the
+ * server's owner may name the place and whose credentials count is place.c's.
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
-#include "catalog/pg_authid.h"
-#include "catalog/pg_user_mapping.h"
 #include "foreign/foreign.h"
-#include "access/reloptions.h"
-#include "miscadmin.h"
-#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
@@ -106,80 +100,6 @@ source_entry(Oid server, Oid user, bool index)
 	return entry;
 }
 
-/* The owner, not the user, answers for the place: users of a server cannot leave its url. */
-static void
-check_owner(const ForeignServer *server, const char *url, bool write)
-{
-	bool		file = tbpg_url_is_file(url);
-
-	if (file && !has_privs_of_role(server->owner, write ? ROLE_PG_WRITE_SERVER_FILES : ROLE_PG_READ_SERVER_FILES))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("the owner of the foreign server may not use local files"),
-				 errdetail("Server \"%s\" is owned by \"%s\", who lacks the privileges of role \"%s\".",
-						   server->servername, GetUserNameFromId(server->owner, false),
-						   write ? "pg_write_server_files" : "pg_read_server_files"),
-				 errhint("GRANT %s to the owner%s.", write ? "pg_write_server_files" : "pg_read_server_files",
-						 write ? ", or set the server's option index_url" : "")));
-	if (!file && tbpg_fdw_aclcheck(server->fdwid, server->owner, ACL_USAGE) != ACLCHECK_OK)
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("the owner of the foreign server may not reach the network"),
-				 errdetail("Server \"%s\" is owned by \"%s\".", server->servername,
-						   GetUserNameFromId(server->owner, false)),
-				 errhint("GRANT USAGE ON FOREIGN DATA WRAPPER tensorbank to the owner.")));
-}
-
-/* Options of the mapping of a user or of PUBLIC; NIL: none. (GetUserMapping raises where there is none.) */
-static List *
-mapping_options(Oid server, Oid user)
-{
-	HeapTuple	tuple = SearchSysCache2(USERMAPPINGUSERSERVER, ObjectIdGetDatum(user), ObjectIdGetDatum(server));
-	Datum		options;
-	bool		isnull;
-	List	   *list = NIL;
-
-	if (!HeapTupleIsValid(tuple))
-		tuple = SearchSysCache2(USERMAPPINGUSERSERVER, ObjectIdGetDatum(InvalidOid), ObjectIdGetDatum(server));
-	if (!HeapTupleIsValid(tuple))
-		return NIL;
-	options = SysCacheGetAttr(USERMAPPINGUSERSERVER, tuple, Anum_pg_user_mapping_umoptions, &isnull);
-	if (!isnull)
-		list = untransformRelOptions(options);
-	ReleaseSysCache(tuple);
-	return list;
-}
-
-static char *
-copy_or_null(const char *text)
-{
-	return text != NULL ? pstrdup(text) : NULL;
-}
-
-void
-tbpg_place(Oid serverid, Oid user, bool index, TbpgPlace *place)
-{
-	ForeignServer *server = GetForeignServer(serverid);
-	const char *url = tbpg_option(server->options, "url");
-	const char *index_url = tbpg_option(server->options, "index_url");
-	List	   *mapping = mapping_options(serverid, user);
-
-	if (index && index_url != NULL)
-		url = index_url;
-	if (url == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_FDW_DYNAMIC_PARAMETER_VALUE_NEEDED),
-				 errmsg("option \"url\" of the foreign server is missing"),
-				 errdetail("Server \"%s\".", server->servername)));
-	check_owner(server, url, false);
-	memset(place, 0, sizeof(*place));
-	place->server = pstrdup(server->servername);
-	place->url = pstrdup(url);
-	place->ca_file = copy_or_null(tbpg_option(server->options, "ca_file"));
-	place->user = copy_or_null(tbpg_option(mapping, "user"));
-	place->password = copy_or_null(tbpg_option(mapping, "password"));
-}
-
 /* NULL where it cannot be opened and need not be: then a warning says why. */
 static TbSource *
 open_source(Oid server, Oid user, bool index, bool needed)
@@ -193,10 +113,7 @@ open_source(Oid server, Oid user, bool index, bool needed)
 	entry = source_entry(server, user, index);
 	if (entry->source == NULL)
 	{
-		TbStoreSpec spec = {
-			.url = place.url, .ca_file = place.ca_file, .user = place.user, .password = place.password,
-			.name = tbpg_counters_name(place.server),
-		};
+		TbStoreSpec spec = tbpg_place_spec(&place);
 		TbSource   *source;
 		TbError		err;
 
@@ -207,6 +124,7 @@ open_source(Oid server, Oid user, bool index, bool needed)
 		else
 			tbpg_warn(&err);
 	}
+	tbpg_place_wipe(&place);
 	return entry->source;
 }
 
@@ -243,7 +161,7 @@ tbpg_index_source(Oid serverid, Oid user, bool write)
 						 quote_identifier(server->servername))));
 	}
 	if (write)
-		check_owner(server, url, true);
+		tbpg_check_owner(server->serverid, url, true);
 	/* without its index a table is slower, not out of reach */
 	source = open_source(serverid, user, index_url != NULL, write || index_url == NULL);
 	if (write && !tb_store_can_write(tb_source_store(source)))

@@ -99,16 +99,36 @@ extern TbSource *tbpg_source(Oid server, Oid user);
 /* Where indexes and datasets of a server go: index_url, else the server's url. write: the owner needs pg_write_server_files for
  * file://; http without index_url is 55000 with a hint. NULL when !write and there can be none. */
 extern TbSource *tbpg_index_source(Oid server, Oid user, bool write);
-/* What the streamer needs to open the same source by itself. Strings live in the current memory context. */
+
+/* ---- place.c: where a server leads, and with whose credentials ---- */
+/* What opens the source, here or in the streamer. Strings live in the current memory context; NULL: not set. */
 typedef struct TbpgPlace
 {
 	char	   *server;			/* name */
+	char	   *name;			/* what its counters are kept under: tbpg_counters_name */
 	char	   *url;
-	char	   *ca_file;		/* or NULL */
-	char	   *user;			/* or NULL */
-	char	   *password;		/* or NULL */
+	char	   *ca_file;
+	char	   *user;			/* http basic authentication */
+	char	   *password;
+	char	   *allowed_hosts;
+	bool		any_address;	/* a superuser's server: may lead anywhere */
+	char	   *region;			/* this and what follows: s3:// */
+	char	   *endpoint;
+	TbAddressing addressing;
+	bool		anonymous;
+	bool		requester_pays;
+	char	   *access_key_id;
+	char	   *secret_access_key;
+	char	   *session_token;
+	char	   *credentials;
+	char	   *profile;
 } TbpgPlace;
+/* The place of a server for a user. errors: 42501, 2F003 of the owner, HV00D, HV024, HV002 of what does not go together. */
 extern void tbpg_place(Oid server, Oid user, bool index, TbpgPlace *place);
+extern TbStoreSpec tbpg_place_spec(const TbpgPlace *place); /* borrows place's strings */
+extern void tbpg_place_wipe(TbpgPlace *place);	/* its secrets, once they are handed over */
+/* The owner, not the user, answers for the place: users of a server cannot leave its url. errors: 42501. */
+extern void tbpg_check_owner(Oid server, const char *url, bool write);
 
 /* ---- table.c: the table behind a foreign table ---- */
 typedef enum TbpgRole

@@ -1,5 +1,5 @@
 /*
- * Sources that streams and loads share while url and credentials are equal, so that metadata and
+ * Sources that streams and loads share while all of the spec is equal, so that metadata and
  * connections are used again. One that nobody uses stays for a minute (the next epoch wants it),
  * then it is closed and its credentials are wiped.
  */
@@ -18,11 +18,7 @@ struct TbSourceEntry
 	TbSourceEntry *next;
 	TbSources  *sources;		/* borrowed */
 	TbSource   *source;			/* owned reference */
-	char	   *name;			/* of its counters; owned, as the others; NULL where the spec has NULL */
-	char	   *url;
-	char	   *ca_file;
-	char	   *user;
-	char	   *password;
+	TbStoreSpec spec;			/* its texts are owned copies */
 	uint32_t	uses;
 	int64_t		idle_ns;		/* since when nobody uses it */
 };
@@ -35,15 +31,35 @@ wipe(char *text)
 	tb_free(text);
 }
 
+/* Where in a spec its texts stand. All are wiped: it costs nothing and none is forgotten. */
+static const size_t texts[] = {
+	offsetof(TbStoreSpec, url), offsetof(TbStoreSpec, ca_file), offsetof(TbStoreSpec, user),
+	offsetof(TbStoreSpec, password), offsetof(TbStoreSpec, name), offsetof(TbStoreSpec, allowed_hosts),
+	offsetof(TbStoreSpec, region), offsetof(TbStoreSpec, endpoint), offsetof(TbStoreSpec, access_key_id),
+	offsetof(TbStoreSpec, secret_access_key), offsetof(TbStoreSpec, session_token),
+	offsetof(TbStoreSpec, credentials), offsetof(TbStoreSpec, profile),
+};
+
+#define N_TEXTS (sizeof(texts) / sizeof(texts[0]))
+
+static const char *
+text_of(const TbStoreSpec *spec, size_t i)
+{
+	return *(const char *const *) ((const char *) spec + texts[i]);
+}
+
+static const char **
+text_at(TbStoreSpec *spec, size_t i)
+{
+	return (const char **) ((char *) spec + texts[i]);
+}
+
 static void
 entry_free(TbSourceEntry *entry)
 {
 	tb_source_unref(entry->source);
-	tb_free(entry->name);
-	tb_free(entry->url);
-	tb_free(entry->ca_file);
-	wipe(entry->user);
-	wipe(entry->password);
+	for (size_t i = 0; i < N_TEXTS; i++)
+		wipe((char *) text_of(&entry->spec, i));
 	tb_free(entry);
 }
 
@@ -53,12 +69,27 @@ same(const char *a, const char *b)
 	return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
 
-/* Copy a text that may be NULL; false when memory is gone. */
 static bool
-copy(char **to, const char *from)
+same_spec(const TbStoreSpec *a, const TbStoreSpec *b)
 {
-	*to = from != NULL ? tb_strdup(from) : NULL;
-	return from == NULL || *to != NULL;
+	for (size_t i = 0; i < N_TEXTS; i++)
+		if (!same(text_of(a, i), text_of(b, i)))
+			return false;
+	return a->any_address == b->any_address && a->addressing == b->addressing && a->anonymous == b->anonymous &&
+		a->requester_pays == b->requester_pays;
+}
+
+/* Copy a spec with its texts; false when memory is gone: what was copied is the copy's. */
+static bool
+copy_spec(TbStoreSpec *to, const TbStoreSpec *from)
+{
+	*to = *from;
+	for (size_t i = 0; i < N_TEXTS; i++)
+		*text_at(to, i) = NULL;
+	for (size_t i = 0; i < N_TEXTS; i++)
+		if (text_of(from, i) != NULL && (*text_at(to, i) = tb_strdup(text_of(from, i))) == NULL)
+			return false;
+	return true;
 }
 
 static TbStatus
@@ -70,9 +101,7 @@ entry_new(TbSources *sources, const TbStoreSpec *spec, TbSourceEntry **out, TbEr
 	if (entry == NULL)
 		return tb_fail(err, TB_E_NOMEM, "out of memory");
 	entry->sources = sources;
-	if (!copy(&entry->name, spec->name) || !copy(&entry->url, spec->url) || !copy(&entry->ca_file, spec->ca_file) ||
-		!copy(&entry->user, spec->user) ||
-		!copy(&entry->password, spec->password))
+	if (!copy_spec(&entry->spec, spec))
 		status = tb_fail(err, TB_E_NOMEM, "out of memory");
 	else
 		status = tb_source_open(sources->hub->engine, spec, &entry->source, err);
@@ -93,9 +122,7 @@ tb_sources_open(TbSources *sources, const TbStoreSpec *spec, TbSourceEntry **ent
 
 	*entry = NULL;
 	for (TbSourceEntry *e = sources->first; e != NULL; e = e->next)
-		if (same(e->name, spec->name) && same(e->url, spec->url) && same(e->ca_file, spec->ca_file) &&
-			same(e->user, spec->user) &&
-			same(e->password, spec->password))
+		if (same_spec(&e->spec, spec))
 		{
 			e->uses++;
 			*entry = e;

@@ -99,6 +99,9 @@ tb_request_stream(const TbJson *request, uint64_t *stream, TbError *err)
 TbStatus
 tb_request_source(const TbJson *object, TbSourceSpec *source, TbError *err)
 {
+	static const char *const addressing[] = {"auto", "path", "virtual"};
+	int			word = TB_ADDRESS_AUTO;
+
 	memset(source, 0, sizeof(*source));
 	source->server = take_text(object, "server");
 	source->store.name = take_text(object, "counters");
@@ -106,6 +109,20 @@ tb_request_source(const TbJson *object, TbSourceSpec *source, TbError *err)
 	source->store.ca_file = take_text(object, "ca_file");
 	source->store.user = take_text(object, "user");
 	source->store.password = take_text(object, "password");
+	source->store.allowed_hosts = take_text(object, "allowed_hosts");
+	source->store.region = take_text(object, "region");
+	source->store.endpoint = take_text(object, "endpoint");
+	source->store.access_key_id = take_text(object, "access_key_id");
+	source->store.secret_access_key = take_text(object, "secret_access_key");
+	source->store.session_token = take_text(object, "session_token");
+	source->store.credentials = take_text(object, "credentials");
+	source->store.profile = take_text(object, "profile");
+	(void) !tb_json_get_bool(object, "any_address", &source->store.any_address);
+	(void) !tb_json_get_bool(object, "anonymous", &source->store.anonymous);
+	(void) !tb_json_get_bool(object, "requester_pays", &source->store.requester_pays);
+	if (take_word(object, "addressing", addressing, 3, &word, err) != TB_OK)
+		return err->code;
+	source->store.addressing = (TbAddressing) word;
 	return source->store.url != NULL ? TB_OK : tb_request_missing("url", err);
 }
 
@@ -269,6 +286,9 @@ wipe_source(const TbJson *object)
 {
 	wipe_member(object, "user");
 	wipe_member(object, "password");
+	wipe_member(object, "access_key_id");
+	wipe_member(object, "secret_access_key");
+	wipe_member(object, "session_token");
 }
 
 void
