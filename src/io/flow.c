@@ -1,7 +1,7 @@
 /*
  * How many requests in flight, found by trying.
  *
- *   start   from TB_FLOW_FIRST. Silence longer than START_NS is latency, and so is a first byte that always takes as long:
+ *   start   from TB_FLOW_FIRST. Silence longer than SILENCE_NS is latency, and so is a first byte that always takes as long:
  *           more requests cost nothing then, and the window grows with both. Without latency it doubles as long as
  *           that brings a good part of twice the work.
  *   steady  now and then one round with a larger or smaller window. A larger one stays where it brings work in proportion,
@@ -19,13 +19,15 @@
 #define NS_PER_MS INT64_C(1000000)
 #define REQUEST_WORK 65536.0	/* a small request costs a connection about what so many bytes do */
 #define WINDOW_MIN 8.0			/* trials do not go below it; throttling does */
-#define START_NS (4 * NS_PER_MS)	/* longer than any answer without latency takes */
-#define START_STEP 16.0			/* added for each START_NS of silence */
+#define START_NS (4 * NS_PER_MS)	/* a shortest first byte of so much is latency, less may be work */
+#define SILENCE_NS (8 * NS_PER_MS)	/* so long comes nothing at all only where there is latency */
+#define SILENCE_STEP 16.0		/* added for each */
 #define UP 1.25					/* trials */
 #define DOWN 0.85
 #define WORTH 0.4				/* part of the larger window that more work must make up for */
 #define LOSS 0.97				/* work that a smaller window must keep */
-#define ROUND_NS (20 * NS_PER_MS)	/* shortest round in steady state: shorter ones measure noise */
+#define ROUND_NS (20 * NS_PER_MS)	/* shortest round: shorter ones measure noise; */
+#define BRIEF_NS (2 * NS_PER_MS)	/* but there is no time to lose where latency is, and after throttling */
 #define REST_ROUNDS 4			/* between trials at first; doubled by each that fails */
 #define REST_ROUNDS_MAX 64
 #define SLOWER 0.7
@@ -72,7 +74,7 @@ struct TbFlow
 	double		first_ns;		/* shortest to a first byte */
 	double		least_ns;		/* shortest of a whole request, growing slowly */
 	int64_t		grown_ns;		/* when silence last made it grow */
-	int64_t		answered_ns;	/* the last answer */
+	int64_t		heard_ns;		/* when anything last came */
 
 	/* the round */
 	int64_t		since_ns;		/* answers before it count for none */
@@ -328,20 +330,26 @@ end_round(TbFlow *flow, int64_t now_ns)
 static bool
 round_is_over(const TbFlow *flow, int64_t now_ns)
 {
-	double		needed = flow->starting || now_ns < flow->careful_ns ? flow->window : 2.0 * flow->window;
-	int64_t		least_ns = flow->starting || now_ns < flow->careful_ns ? 2 * NS_PER_MS : ROUND_NS;
+	bool		brief = now_ns < flow->careful_ns || (flow->starting && flow->first_ns >= (double) START_NS);
+	double		needed = brief ? flow->window : 2.0 * flow->window;
 
-	return flow->n >= 8 && flow->n >= needed && now_ns - flow->since_ns >= least_ns;
+	return flow->n >= 8 && flow->n >= needed && now_ns - flow->since_ns >= (brief ? BRIEF_NS : ROUND_NS);
+}
+
+void
+tb_flow_heard(TbFlow *flow, int64_t now_ns)
+{
+	flow->heard_ns = now_ns;
 }
 
 void
 tb_flow_silent(TbFlow *flow, int64_t now_ns, int64_t waited_ns)
 {
-	if (!flow->starting || waited_ns < START_NS || now_ns - flow->grown_ns < START_NS ||
-		now_ns - flow->answered_ns < START_NS)
+	if (!flow->starting || waited_ns < SILENCE_NS || now_ns - flow->grown_ns < SILENCE_NS ||
+		now_ns - flow->heard_ns < SILENCE_NS)
 		return;
 	flow->grown_ns = now_ns;
-	grow(flow, START_STEP, flow->known ? flow->max : flow->max / 2.0, now_ns);
+	grow(flow, SILENCE_STEP, flow->known ? flow->max : flow->max / 2.0, now_ns);
 }
 
 static void
@@ -377,7 +385,7 @@ tb_flow_answered(TbFlow *flow, int64_t now_ns, int64_t first_ns, int64_t all_ns,
 	double		all = (double) (all_ns > first_ns ? all_ns : first_ns > 1 ? first_ns : 1);
 
 	tb_flow_done(flow);
-	flow->answered_ns = now_ns;
+	flow->heard_ns = now_ns;
 	note_first(&flow->times[bytes >= LARGE_BYTES], first_ns);
 	flow->latency_ns = flow->known ? flow->latency_ns + (all - flow->latency_ns) / 16.0 : all;
 	flow->first_ns = flow->known ? fmin(flow->first_ns, first) : first;

@@ -20,7 +20,9 @@ extern int	tb_flow_window(const TbFlow *flow);
 /* How long until the next may start: an endpoint that refuses all is left alone for a while. 0: at once. */
 extern int64_t tb_flow_pause_ns(const TbFlow *flow, int64_t now_ns);
 extern void tb_flow_started(TbFlow *flow, int64_t now_ns, int in_flight);
-/* The youngest answer came long ago: requests have waited for waited_ns without one; more are queued. */
+/* Bytes of an answer are coming. */
+extern void tb_flow_heard(TbFlow *flow, int64_t now_ns);
+/* A request has waited for waited_ns, others are queued. Where nothing is heard at all, that is latency. */
 extern void tb_flow_silent(TbFlow *flow, int64_t now_ns, int64_t waited_ns);
 /* An attempt was answered: first byte after first_ns, all of bytes after all_ns; in_flight when it ended, queued: more were waiting. */
 extern void tb_flow_answered(TbFlow *flow, int64_t now_ns, int64_t first_ns, int64_t all_ns, uint64_t bytes, int in_flight,

@@ -523,8 +523,11 @@ tb_op_cancel(TbOp *op)
 void
 tb_op_first_byte(TbOp *op)
 {
-	if (op->first_ns == 0)
-		op->first_ns = tb_now_ns();
+	if (op->first_ns != 0)
+		return;
+	op->first_ns = tb_now_ns();
+	if (op->store->flow != NULL)
+		tb_flow_heard(op->store->flow, op->first_ns);
 }
 
 TbBuf *

@@ -41,27 +41,39 @@ make_twin(TbOp *op)
 	tb_store_count(op->store, hedges, 1);
 }
 
-/* Count what each request has waited, and look for the first that is late enough for a twin. */
-static TbOp *
-find_late(TbIo *io, int64_t now_ns, int64_t dt_ns)
+/* Count what each request has waited, and tell the flows from which nothing comes. */
+static void
+count_waiting(TbIo *io, int64_t now_ns, int64_t dt_ns)
 {
-	TbOp	   *late = NULL;
+	for (TbOp *op = io->started; op != NULL; op = op->started_next)
+	{
+		int64_t		age_ns = now_ns - op->start_ns;
 
+		if (op->first_ns == 0)
+			op->waited_ns += age_ns < dt_ns ? age_ns : dt_ns;
+		else if (op->store->flow != NULL)
+			tb_flow_heard(op->store->flow, now_ns);
+	}
+	for (TbOp *op = io->started; op != NULL; op = op->started_next)
+	{
+		if (op->first_ns == 0 && op->store->lane != NULL && op->store->lane->queue.head != NULL)
+			tb_flow_silent(op->store->flow, now_ns, op->waited_ns);
+	}
+}
+
+/* The first that is late enough for a twin, and may have one. */
+static TbOp *
+find_late(TbIo *io, int64_t now_ns)
+{
 	for (TbOp *op = io->started; op != NULL; op = op->started_next)
 	{
 		TbFlow	   *flow = op->store->flow;
-		int64_t		age_ns = now_ns - op->start_ns;
 
-		if (op->first_ns != 0 || flow == NULL)
-			continue;
-		op->waited_ns += age_ns < dt_ns ? age_ns : dt_ns;
-		if (op->store->lane != NULL && op->store->lane->queue.head != NULL)
-			tb_flow_silent(flow, now_ns, op->waited_ns);
-		if (late == NULL && may_have_twin(op) && op->waited_ns > tb_flow_late_ns(flow, op->length) &&
+		if (flow != NULL && may_have_twin(op) && op->waited_ns > tb_flow_late_ns(flow, op->length) &&
 			tb_flow_pause_ns(flow, now_ns) == 0 && tb_flow_may_hedge(flow))
-			late = op;
+			return op;
 	}
-	return late;
+	return NULL;
 }
 
 static void
@@ -73,12 +85,9 @@ ticked(TbTimer *timer)
 	TbOp	   *late;
 
 	io->ticked_ns = now_ns;
-	late = find_late(io, now_ns, dt_ns < 2 * TICK_NS ? dt_ns : 2 * TICK_NS);
-	while (late != NULL)
-	{
+	count_waiting(io, now_ns, dt_ns < 2 * TICK_NS ? dt_ns : 2 * TICK_NS);
+	while ((late = find_late(io, now_ns)) != NULL)
 		make_twin(late);
-		late = find_late(io, now_ns, 0);
-	}
 	tb_late_watch(io);
 	tb_io_kick(io);
 }
