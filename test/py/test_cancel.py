@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 import zarrs
-from cluster import open_up, wait_for
-from conftest import fails, make_database, no_internal_errors, start
+from cluster import SERVER_USER, open_up, wait_for
+from conftest import make_database, no_internal_errors, start
 
 #: a resolver that never answers for names below hang.test
 RESOLVER = r"""
@@ -42,7 +42,6 @@ def server(folder):
     os.chmod(library, 0o755)
     cache = os.path.join(folder, "cache")
     os.mkdir(cache, 0o700)
-    from cluster import SERVER_USER
     if os.geteuid() == 0:
         try:
             shutil.chown(cache, SERVER_USER, SERVER_USER)
@@ -116,7 +115,7 @@ SITES = {
     "resolution": (None, "", 'IMPORT FOREIGN SCHEMA "y" FROM SERVER lookup INTO public', None),
     "connect": (None, "", 'IMPORT FOREIGN SCHEMA "y" FROM SERVER full_up INTO public', None),
     "tls": (None, "", 'IMPORT FOREIGN SCHEMA "y" FROM SERVER mute INTO public', None),
-    "metadata": ((r"zarr.json|zmetadata", "hang", {}), "", KNOW, None),
+    "metadata": ((r"zarr.json|zmetadata", "hang", {}), "tensorbank.metadata_max_age = 1", KNOW, None),
     "first byte": ((r"/t/c/", "hang", {}), "", READ, KNOW),
     "body": ((r"/t/c/", "hang_body", {}), "", READ, KNOW),
     "back-off": ((r"/t/c/", "status", {"code": 500}), "tensorbank.retries = 100", READ, KNOW),
@@ -166,8 +165,6 @@ def test_cancel(database, silent_servers, faulty, site, end):
         with database.connect() as c:
             if setting:
                 c.execute(f"SET {setting}")
-            # versions that the cache knows are not asked for before they are old
-            c.execute("SET tensorbank.metadata_max_age = 1")
             if before:
                 c.execute(before).fetchall()
             if rule:
@@ -183,11 +180,11 @@ def test_cancel(database, silent_servers, faulty, site, end):
 def test_cancel_twice_on_one_session(database, silent_servers, faulty):
     """One session goes through all waits, one after the other, and reads rightly at the end."""
     with database.connect() as c:
-        c.execute("SET tensorbank.metadata_max_age = 1")
         c.execute(KNOW).fetchall()
-        for rule, _, sql, _ in SITES.values():
+        for rule, setting, sql, _ in SITES.values():
             faulty.reset()
             if rule:
+                c.execute("SET tensorbank.metadata_max_age = " + ("1" if "max_age" in setting else "'1min'"))
                 faulty.rule(rule[0], rule[1], **rule[2])
             assert end_by_timeout(c, sql) < 1.0
             goes_on(c)
