@@ -301,6 +301,14 @@ tb_io_random(TbIo *io)
 	return (double) (tb_mix64(io->random++) >> 11) * 0x1p-53;
 }
 
+void
+tb_io_set_limits(TbIo *io, const TbNodeLimits *limits, int cache_max_age_ms)
+{
+	io->limits = *limits;
+	io->options.max_requests_in_flight = limits->requests;
+	io->options.cache_max_age_ms = cache_max_age_ms;
+}
+
 bool
 tb_io_cache_trouble(TbIo *io, TbError *err)
 {

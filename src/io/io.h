@@ -37,6 +37,8 @@ typedef struct TbIoOptions
 extern TbStatus tb_io_new(TbLoop *loop, TbPool *pool, const TbIoOptions *options, TbIo **io,
 						  TbError *err) TB_MUST_CHECK;
 extern void tb_io_free(TbIo *io);
+/* Other limits and another age of what is cached, from now on; positive. More requests than at first are not used at one endpoint. */
+extern void tb_io_set_limits(TbIo *io, const TbNodeLimits *limits, int cache_max_age_ms);
 /* Why the cache on disk is off, where it is wanted; true once. For the host's log. */
 extern bool tb_io_cache_trouble(TbIo *io, TbError *err);
 

@@ -121,7 +121,11 @@ tbpg_engine(void)
 
 	if (process_engine != NULL)
 	{
-		/* unlike the others this setting counts from the moment it is set */
+		TbNodeLimits limits;
+
+		/* unlike the others these settings count from the moment they are set */
+		tbpg_node_limits(&limits);
+		tb_io_set_limits(tb_engine_io(process_engine), &limits, Max(tbpg_settings.metadata_max_age_ms, 1));
 		tb_engine_set_max_age(process_engine, Max(tbpg_settings.metadata_max_age_ms, 1));
 		return process_engine;
 	}
