@@ -70,6 +70,7 @@ typedef struct TbpgStream
 	uint64		id;
 	Oid			role;			/* who opened it */
 	TbpgDatasetInfo *dataset;
+	uint64		sources;		/* tbpg_sources_hash of what the streamer was sent last */
 	List	   *batches;		/* of TbpgBatch: handed out by SQL */
 	TbJson	   *parked;			/* owned; NULL, or the reply to a cancelled NEXT */
 } TbpgStream;

@@ -34,6 +34,7 @@ request_load(StringInfo request, const TbpgRef *ref, const TbpgResolved *resolve
 	tbpg_request_begin(request, "load");
 	appendStringInfoString(request, ",\"source\":{");
 	tbpg_request_place(request, &place);
+	tbpg_place_wipe(&place);
 	appendStringInfoChar(request, '}');
 	tbpg_request_text(request, "array", tb_array_meta(resolved->array)->path);
 	tbpg_request_int(request, "mask_fill", mask == NULL ? -1 : tbpg_option_bool("mask_fill", mask));

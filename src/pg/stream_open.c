@@ -235,6 +235,7 @@ request_source(StringInfo request, const TbpgStore *store, bool index)
 				 errhint("Create the dataset anew, or set the server's url back.")));
 	appendStringInfoChar(request, '{');
 	tbpg_request_place(request, &place);
+	tbpg_place_wipe(&place);
 	appendStringInfoChar(request, '}');
 }
 
@@ -263,6 +264,25 @@ tbpg_request_sources(StringInfo request, const TbpgDatasetInfo *dataset)
 		request_source(request, place, true);
 	}
 	appendStringInfoChar(request, ']');
+}
+
+/* With a seed of this process's own: it tells nothing about the secrets that went in. */
+uint64
+tbpg_sources_hash(const TbpgDatasetInfo *dataset)
+{
+	static uint64 seed;
+	StringInfoData sources;
+	uint64		hash;
+	TbError		err;
+
+	if (seed == 0)
+		TBPG_CHECK(tb_random(&seed, sizeof(seed), &err), &err);
+	initStringInfo(&sources);
+	tbpg_request_sources(&sources, dataset);
+	hash = tb_hash64(sources.data, (size_t) sources.len, seed);
+	explicit_bzero(sources.data, (size_t) sources.len);
+	pfree(sources.data);
+	return hash;
 }
 
 void

@@ -42,6 +42,8 @@ extern int64 tbpg_peer_uid(void);
 
 /* ,"dataset":{...},"sources":[...] with the current user's credentials. */
 extern void tbpg_request_dataset(StringInfo request, const TbpgDatasetInfo *dataset);
+/* Tells whether places or credentials have changed since they were sent. */
+extern uint64 tbpg_sources_hash(const TbpgDatasetInfo *dataset);
 extern void tbpg_request_sources(StringInfo request, const TbpgDatasetInfo *dataset);
 
 #endif

@@ -76,6 +76,7 @@ tensorbank_open_stream(PG_FUNCTION_ARGS)
 	explicit_bzero(request.data, (size_t) request.len);
 	tbpg_open_done(&dataset);
 	stream = tbpg_session_add_stream((uint64) tbpg_reply_int(reply, "stream"), &dataset.info);
+	stream->sources = tbpg_sources_hash(&dataset.info);
 	values[0] = Int64GetDatum((int64) stream->id);
 	values[1] = CStringGetTextDatum(tbpg_link_socket());
 	values[2] = CStringGetTextDatum(tbpg_reply_text(reply, "token"));
@@ -141,6 +142,41 @@ give_batch(ReturnSetInfo *result, TbpgStream *stream, const TbJson *reply)
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
+/* Send the places and the current user's credentials of a stream's sources. */
+static void
+renew(TbpgStream *stream)
+{
+	StringInfoData request;
+
+	stream->sources = tbpg_sources_hash(stream->dataset);
+	tbpg_request_begin(&request, "renew");
+	tbpg_request_uint(&request, "stream", stream->id);
+	tbpg_request_sources(&request, stream->dataset);
+	appendStringInfoChar(&request, '}');
+	(void) tbpg_link_call(TBPG_LINK_RENEW, stream->id, &request, NULL);
+	explicit_bzero(request.data, (size_t) request.len);
+}
+
+/* The next batch. Credentials are renewed when they have changed here, and when the store refused them. */
+static TbJson *
+next_batch(TbpgStream *stream)
+{
+	TbJson	   *reply;
+	bool		refused;
+
+	if (stream->sources != tbpg_sources_hash(stream->dataset))
+		renew(stream);
+	/* what is refused again is an error of the streamer's */
+	for (;;)
+	{
+		refused = false;
+		reply = tbpg_link_next(stream->id);
+		if (!tb_json_get_bool(reply, "renew", &refused) || !refused)
+			return reply;
+		renew(stream);
+	}
+}
+
 Datum
 tensorbank_next_batch(PG_FUNCTION_ARGS)
 {
@@ -151,7 +187,7 @@ tensorbank_next_batch(PG_FUNCTION_ARGS)
 
 	tbpg_dataset_check(stream->dataset);
 	InitMaterializedSRF(fcinfo, 0);
-	reply = tbpg_link_next(stream->id);
+	reply = next_batch(stream);
 	if (!tb_json_get_bool(reply, "end", &end) || !end)
 		give_batch(result, stream, reply);
 	return (Datum) 0;
@@ -186,14 +222,8 @@ Datum
 tensorbank_renew_stream(PG_FUNCTION_ARGS)
 {
 	TbpgStream *stream = tbpg_session_stream(PG_GETARG_INT64(0));
-	StringInfoData request;
 
 	tbpg_dataset_check(stream->dataset);
-	tbpg_request_begin(&request, "renew");
-	tbpg_request_uint(&request, "stream", stream->id);
-	tbpg_request_sources(&request, stream->dataset);
-	appendStringInfoChar(&request, '}');
-	(void) tbpg_link_call(TBPG_LINK_RENEW, stream->id, &request, NULL);
-	explicit_bzero(request.data, (size_t) request.len);
+	renew(stream);
 	PG_RETURN_VOID();
 }

@@ -141,6 +141,8 @@ extern TbStatus tb_stream_next(TbStream *stream, TbBatch *batch, bool *end, bool
 extern TbStatus tb_stream_release(TbStream *stream, uint32_t slot, uint64_t generation,
 								  TbError *err) TB_MUST_CHECK;
 /* Go on with other credentials. errors: as open's. */
+/* The store refused the stream's credentials: next fails with AUTH until they are renewed. */
+extern bool tb_stream_wants_renewal(const TbStream *stream);
 extern TbStatus tb_stream_renew(TbStream *stream, const TbSourceSpec *sources, int n_sources,
 								TbError *err) TB_MUST_CHECK;
 /* Walk over streams: NULL begins and ends. */

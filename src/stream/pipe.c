@@ -52,7 +52,9 @@ tb_pipe_free(TbStream *stream)
 		tb_free(stream->work[i].error);
 	}
 	tb_free(stream->work);
+	tb_free(stream->refused);
 	stream->work = NULL;
+	stream->refused = NULL;
 }
 
 /* ---- the end of an item ---- */
@@ -117,6 +119,39 @@ item_failed(TbItem *item, const TbError *error)
 	tb_pipe_cancel(stream, batch);
 	tb_stream_tell(stream);
 	tb_hub_schedule(stream->hub);	/* without a slot the error would not be found */
+}
+
+/*
+ * Whether an item that failed is to be started again once the stream has other credentials: they were refused, and there
+ * have been none yet that brought nothing. renewal: whose credentials it was begun with.
+ */
+static bool
+is_renewable(TbStream *stream, const TbError *error, uint32_t renewal)
+{
+	if (error->code != TB_E_AUTH)
+		return false;
+	if (renewal < stream->renewals || stream->refused != NULL)
+		return true;
+	if (stream->renewals > 0 && !stream->accepted)
+		return false;
+	stream->refused = tb_malloc(sizeof(*stream->refused));
+	if (stream->refused == NULL)
+		return false;
+	*stream->refused = *error;
+	tb_stream_tell(stream);
+	return true;
+}
+
+/* Have an item whose fetch is gone started again. */
+static void
+start_again(TbItem *item)
+{
+	TbWork	   *work = &item->stream->work[item->slot];
+	uint32_t	at = (uint32_t) (item - work->items);
+
+	item->state = TB_ITEM_IDLE;
+	if (at < work->next_item)
+		work->next_item = at;
 }
 
 /* One item less; the last makes the batch ready. */
@@ -222,9 +257,13 @@ fetch_ready(void *arg)
 	if (status != TB_OK)
 	{
 		drop_fetch(item);
-		item_failed(item, &err);
+		if (is_renewable(stream, &err, item->renewal))
+			start_again(item);
+		else
+			item_failed(item, &err);
 		return;
 	}
+	stream->accepted |= item->renewal == stream->renewals;
 	/* what the next one of this column will take, so that the budget fits compressed data too */
 	tensor->guess = (3 * tensor->guess + tb_fetch_bytes(item->fetch)) / 4 + 1;
 	if (item->target != NULL)
@@ -262,6 +301,7 @@ start_fetch(TbStream *stream, TbItem *item, const TbDatasetCell *cell)
 		return;
 	}
 	item->state = TB_ITEM_FETCHING;
+	item->renewal = stream->renewals;
 	take_ticket(item, tensor->guess, item->target == NULL);
 	stream->work[item->slot].fetching++;
 	tb_fetch_on_ready(item->fetch, fetch_ready, item);
@@ -276,11 +316,18 @@ start_item(TbStream *stream, TbWork *work)
 	const TbStreamArray *array;
 	TbError		no_words;
 
+	if (item->state != TB_ITEM_IDLE)
+	{
+		work->next_item++;		/* one before it was started again */
+		return true;
+	}
 	tb_dataset_row(stream->dataset, work->rows[item->row], stream->cells);
 	cell = &stream->cells[stream->tensors[item->tensor].column];
 	array = &stream->arrays[cell->array];
 	tb_stream_want_array(stream, cell->array);
 	if (array->phase == TB_ARRAY_OPENING)
+		return false;
+	if (array->phase == TB_ARRAY_FAILED && array->error != NULL && is_renewable(stream, array->error, stream->renewals))
 		return false;
 	work->next_item++;
 	if (array->phase == TB_ARRAY_READY)
@@ -452,6 +499,8 @@ tb_pipe_start_one(TbStream *stream)
 	if (stream->phase != TB_PHASE_RUNNING && stream->phase != TB_PHASE_DRAINING)
 		return false;
 	fill_slots(stream);
+	if (stream->refused != NULL)
+		return false;
 	slot = startable(stream);
 	if (slot >= 0)
 		return start_item(stream, &stream->work[slot]);

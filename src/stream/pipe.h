@@ -31,6 +31,7 @@ struct TbItem
 	uint32_t	row;			/* in the batch */
 	int			tensor;			/* index in stream->tensors */
 	TbItemState state;
+	uint32_t	renewal;		/* of the stream's, whose credentials its fetch was begun with */
 	TbStatus	status;			/* of decoding */
 };
 

@@ -204,6 +204,11 @@ tb_stream_next(TbStream *stream, TbBatch *batch, bool *end, bool *busy, TbError 
 					  "Release a batch, copy what is kept, or open the stream with a larger prefetch.");
 		return TB_E_STATE;
 	}
+	if (stream->refused != NULL)
+	{
+		*err = *stream->refused;
+		return err->code;
+	}
 	stream->waiting = true;
 	return TB_AGAIN;
 }
@@ -216,6 +221,12 @@ tb_stream_release(TbStream *stream, uint32_t slot, uint64_t generation, TbError 
 		return tb_handle_fail(err);
 	tb_hub_schedule(stream->hub);
 	return TB_OK;
+}
+
+bool
+tb_stream_wants_renewal(const TbStream *stream)
+{
+	return stream->refused != NULL;
 }
 
 /*
@@ -251,6 +262,10 @@ tb_stream_renew(TbStream *stream, const TbSourceSpec *sources, int n_sources, Tb
 	}
 	tb_free(old);
 	tb_free(old_names);
+	tb_free(stream->refused);
+	stream->refused = NULL;
+	stream->renewals++;
+	stream->accepted = false;
 	tb_hub_schedule(stream->hub);
 	return TB_OK;
 }

@@ -162,6 +162,11 @@ struct TbStream
 	uint64_t	done;			/* handed out */
 	uint64_t	stop;			/* batches from here on are not begun: one before failed */
 	uint32_t	decoding;		/* items with a decode thread */
+
+	/* credentials were refused: nothing is started until they are renewed; then what failed is started again */
+	TbError    *refused;		/* owned; why; NULL: they were not */
+	uint32_t	renewals;
+	bool		accepted;		/* the present ones have brought something */
 	bool		closing;
 
 	bool		waiting;		/* a next waits */

@@ -186,6 +186,7 @@ class _Connection:
             number, path, token, self.batches = row
             try:
                 self.stream = SocketStream(path, token)
+                self.stream.renew = lambda: self.session.execute("SELECT tensorbank.renew_stream(%s)", (number,))
             except (FileNotFoundError, ConnectionRefusedError, PermissionError):
                 # another host, or a container without the socket: the same batches in band
                 self.stream = SqlStream(self.session, number)

@@ -110,6 +110,9 @@ def _return_slot(wire_ref, slot, generation):
 class SocketStream:
     """A stream whose ring is mapped into this process: batches are views, nothing is copied."""
 
+    #: called when the store refused the stream's credentials
+    renew = None
+
     def __init__(self, path, token):
         self.wire = Wire(path)
         try:
@@ -126,6 +129,13 @@ class SocketStream:
     def next(self):
         """(message, {name: array}) or None at the end."""
         message = self.wire.call({"op": "next"})
+        while message.get("renew"):
+            # refused again is an error; this ends
+            if self.renew is None:
+                raise StreamError({"code": "auth", "message": "credentials of the stream were refused",
+                                   "hint": "Run tensorbank.renew_stream(stream) in its session, then take the next batch."})
+            self.renew()
+            message = self.wire.call({"op": "next"})
         if message.get("end"):
             return None
         size = self.info["slot_bytes"]
