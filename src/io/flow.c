@@ -35,7 +35,7 @@
 #define CALM_NS (20 * NS_PER_MS)	/* at least, between two decreases */
 #define FAILURES 4				/* in a row, before an endpoint is left alone */
 #define PAUSE_NS (50 * NS_PER_MS)	/* at first; doubled */
-#define PAUSES 6				/* doublings, at most */
+#define PAUSES 2				/* doublings, at most: what fails for good must say so in seconds */
 
 #define RETRIES_FIRST 24.0		/* a cold start may repeat so many: a burst of failures is survived */
 #define RETRIES_MAX 48.0
@@ -141,7 +141,8 @@ tb_flow_window(const TbFlow *flow)
 int64_t
 tb_flow_pause_ns(const TbFlow *flow, int64_t now_ns)
 {
-	return flow->paused_ns > now_ns ? flow->paused_ns - now_ns : 0;
+	/* without tokens a failure is final: then waiting would save nothing */
+	return flow->paused_ns > now_ns && flow->retries >= 1.0 ? flow->paused_ns - now_ns : 0;
 }
 
 /* ---- what is late ---- */

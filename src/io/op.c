@@ -139,8 +139,6 @@ tb_op_begin(TbOp *op)
 	op->attempt++;
 	clear_outcome(op);
 	tb_store_count(op->store, requests, 1);
-	if (op->attempt > 1)
-		tb_store_count(op->store, retries, 1);
 	op->store->ops->start(op);
 	return true;
 }
@@ -354,6 +352,7 @@ try_again(TbOp *op)
 	op->timer.fire = back_off_over;
 	if (tb_loop_arm(io->loop, &op->timer, delay_ms * NS_PER_MS) != TB_OK)
 		return false;
+	tb_store_count(op->store, retries, 1);	/* now, so that others who fail meanwhile see it */
 	op->state = TB_OP_BACKING_OFF;
 	op->fresh = op->error.code == TB_E_PROTOCOL || op->error.code == TB_E_CORRUPT;
 	forget_data(op);

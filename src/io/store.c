@@ -42,7 +42,10 @@ tb_store_open(TbIo *io, const TbStoreSpec *spec, TbStore **store, TbError *err)
 			TbStatus	status = schemes[i].open(io, spec, store, err);
 
 			if (status == TB_OK)
+			{
 				(*store)->books = tb_node_counters(io->node, spec->name != NULL ? spec->name : (*store)->url);
+				(void) tb_retry_in_budget(*store, tb_now_ns()); /* counts from here */
+			}
 			return status;
 		}
 	}

@@ -13,8 +13,8 @@
 #define FIRST_DELAY_MS 100.0
 #define MAX_DELAY_MS 10000.0
 #define BUDGET_NS INT64_C(10000000000)
-#define BUDGET_FIRST 24			/* in BUDGET_NS, by all processes, */
-#define BUDGET_PART 10			/* and one for so many requests */
+#define BUDGET_FIRST 20			/* in BUDGET_NS, by all processes, */
+#define BUDGET_PART 12			/* and one for so many requests */
 
 int
 tb_retry_attempts(const TbError *error, int retries, bool proven)
@@ -71,7 +71,7 @@ tb_retry_in_budget(TbStore *store, int64_t now_ns)
 		return true;
 	requests = __atomic_load_n(&store->books->requests, __ATOMIC_RELAXED);
 	retries = __atomic_load_n(&store->books->retries, __ATOMIC_RELAXED);
-	if (store->seen_ns == 0 || now_ns - store->seen_ns > BUDGET_NS)
+	if (now_ns - store->seen_ns > BUDGET_NS)
 	{
 		store->seen_ns = now_ns;
 		store->seen_requests = requests;
