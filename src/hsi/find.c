@@ -2,11 +2,11 @@
  * Finding the newest head. Heads have serials 1, 2, 3...; each is written once, under a key of its
  * own.
  *
- * A store that can list is listed. Others, and those that refuse to, are asked for serials: double from 1 until one is absent,
- * then add smaller and smaller powers of two to the last one that was there. Such a search only
- * ever asks for powers of two and for serials whose binary digits are those of the newest with the
- * tail cut off, so those are kept when old ones are deleted: at most two for each binary digit,
- * besides the last few.
+ * A store that can list is listed. Others, and those that refuse to, are asked for serials: double
+ * from 1 until one is absent, then add smaller and smaller powers of two to the last one that was
+ * there. Such a search only ever asks for powers of two and for serials whose binary digits are
+ * those of the newest with the tail cut off, so those are kept when old ones are deleted: at most
+ * two for each binary digit, besides the last few.
  */
 #include <inttypes.h>
 #include <stdio.h>

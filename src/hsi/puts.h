@@ -1,6 +1,6 @@
 /*
- * Private to the room: objects of an index on their way to the store, several at a time: at 20 ms an answer, one after the
- * other would be slow.
+ * Private to the room: objects of an index on their way to the store, several at a time: at 20 ms an answer, one
+ * after the other would be slow.
  */
 #ifndef TB_HSI_PUTS_H
 #define TB_HSI_PUTS_H

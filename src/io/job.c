@@ -1,6 +1,6 @@
 /*
- * Jobs: listing, writing and deleting in the background. Which way a store does it is decided here: at once by its vtable
- * (files, memory), by requests (S3), or not at all.
+ * Jobs: listing, writing and deleting in the background. Which way a store does it is decided here: at once by its
+ * vtable (files, memory), by requests (S3), or not at all.
  */
 #include "io/job.h"
 

@@ -1,7 +1,7 @@
 /*
- * Private to the room: a job (io.h) from the inside. Where a store lists and writes by its vtable a job is over when it has
- * begun; where it answers requests, a job is a small state machine that submits ops, one after the other or a few together
- * (s3_list.c, s3_put.c).
+ * Private to the room: a job (io.h) from the inside. Where a store lists and writes by its vtable a job is over
+ * when it has begun; where it answers requests, a job is a small state machine that submits ops, one after the
+ * other or a few together (s3_list.c, s3_put.c).
  *
  * thread: the loop's.
  */

@@ -1,6 +1,6 @@
 /*
- * Listing a level of an S3 bucket: ListObjectsV2 page by page. Names come percent-encoded, since XML cannot hold every byte
- * of a key; whether a server does so it says anywhere in the page, so names are decoded at its end.
+ * Listing a level of an S3 bucket: ListObjectsV2 page by page. Names come percent-encoded, since XML cannot hold
+ * every byte of a key; whether a server does so it says anywhere in the page, so names are decoded at its end.
  */
 #include "io/s3_list.h"
 
@@ -60,7 +60,10 @@ take_text(void *arg, const char *path, const char *text, size_t len, TbError *er
 static int
 hex_digit(char c)
 {
-	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c |= 0x20;
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 /* Decode in place; '+' is a blank, as S3 writes it. false: not an encoding, or a NUL. */

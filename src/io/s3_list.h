@@ -16,8 +16,8 @@ typedef struct TbS3Page
 	size_t		seen;			/* names told, also those that no key can have */
 } TbS3Page;
 
-/* Add what a page tells to names, without the prefix that all keys share ("" or with its slash at the end). Names that are no
- * part of a key of ours are left out: "", ".", "..". errors: PROTOCOL, LIMIT, NOMEM. */
+/* Add what a page tells to names, without the prefix that all keys share ("" or with its slash at the end). Names
+ * that are no part of a key of ours are left out: "", ".", "..". errors: PROTOCOL, LIMIT, NOMEM. */
 extern TbStatus tb_s3_page_parse(const void *bytes, size_t len, const char *prefix, TbStoreNames *names, size_t *room,
 								 TbS3Page *page, TbError *err) TB_MUST_CHECK;
 

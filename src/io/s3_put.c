@@ -4,13 +4,14 @@
  *   create-once, large: LOOK (is it there?) -> START -> PARTS, four at a time -> JOIN (complete) -> done
  *   small: WHOLE -> done                   any of them refused as existing: COMPARE -> done
  *
- * Create-once is If-None-Match: *. A PUT with it is atomic on AWS, radosgw and SeaweedFS. CompleteMultipartUpload with it is
- * on AWS and SeaweedFS (seen: 412), while radosgw 16 ignores it and replaces the object (seen); so a large
- * object is looked for first, which leaves radosgw a race between two who write the same large key at the same time. Such keys are
- * hashes of their content here; what races, heads of an index, is small.
+ * Create-once is If-None-Match: *. A PUT with it is refused where the object exists by radosgw 16 and SeaweedFS 4
+ * (seen: 412) and by AWS (documented). CompleteMultipartUpload with it is by SeaweedFS (seen) and AWS
+ * (documented), while radosgw ignores it and replaces the object (seen). So a large object is looked for first,
+ * which leaves radosgw a race between two who write the same large key at the same time. Such keys are hashes of
+ * their content here; what races, heads of an index, is small.
  *
- * "Exists already" may be our own doing: the answer to an attempt was lost and it was made again. So what is there is compared with
- * what was to be written, and is as good as written where it is the same.
+ * "Exists already" may be our own doing: the answer to an attempt was lost and it was made again. So what is there
+ * is compared with what was to be written, and is as good as written where it is the same.
  */
 #include <stdio.h>
 #include <string.h>
@@ -61,8 +62,8 @@ nobody_waits(TbOp *op)
 }
 
 /*
- * Have an upload forgotten, whatever comes of it: parts that lie around cost money. Its request outlives the job; where nobody
- * pumps any more it is not made, which the bucket's lifecycle rule for incomplete uploads is for.
+ * Have an upload forgotten, whatever comes of it: parts that lie around cost money. Its request outlives the job;
+ * where nobody pumps any more it is not made, which the bucket's lifecycle rule for incomplete uploads is for.
  */
 static void
 abort_upload(Put *put)
@@ -260,8 +261,8 @@ take_result(void *arg, const char *path, const char *text, size_t len, TbError *
 }
 
 /*
- * Status 200 is sent before the server knows: the body tells how it went. An error in it was taken for one by the store
- * already, so what is left is either the result or no answer.
+ * Status 200 is sent before the server knows: the body tells how it went. An error in it was taken for one by the
+ * store already, so what is left is either the result or no answer.
  */
 static void
 join_ended(TbOp *op)
@@ -297,7 +298,8 @@ join_ended(TbOp *op)
 static TbStatus
 print_parts(const Put *put, TbBuf *out)
 {
-	TbStatus	status = tb_buf_printf(out, "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
+	TbStatus	status = tb_buf_printf(out, "<CompleteMultipartUpload xmlns=\"%s\">",
+									   "http://s3.amazonaws.com/doc/2006-03-01/");
 
 	for (size_t i = 0; i < put->n_parts && status == TB_OK; i++)
 	{

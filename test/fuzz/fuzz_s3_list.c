@@ -1,6 +1,6 @@
 /*
- * Fuzz target: a hostile page of a listing. Byte 0 is the length of the prefix that was asked for, which follows, then the XML.
- * Names that are believed are segments of keys below that prefix.
+ * Fuzz target: a hostile page of a listing. Byte 0 is the length of the prefix that was asked for, which follows,
+ * then the XML. Names that are believed are segments of keys below that prefix.
  */
 #include "io/s3_list.h"
 

@@ -69,8 +69,8 @@ answer_list(HttpdConn *conn, const Bucket *bucket, const char *asked)
 		if (rest[len] == '\0')
 			snprintf(xml + strlen(xml), sizeof(xml) - strlen(xml), "<Contents><Key>%s</Key></Contents>", f->key);
 		else if (strncmp(last, rest, len) != 0 || last[len] != '\0')
-			snprintf(xml + strlen(xml), sizeof(xml) - strlen(xml), "<CommonPrefixes><Prefix>%s%.*s/</Prefix></CommonPrefixes>",
-					 prefix, (int) len, rest);
+			snprintf(xml + strlen(xml), sizeof(xml) - strlen(xml),
+					 "<CommonPrefixes><Prefix>%s%.*s/</Prefix></CommonPrefixes>", prefix, (int) len, rest);
 		snprintf(last, sizeof(last), "%.*s", (int) len, rest);
 	}
 	strcat(xml, "</ListBucketResult>");
@@ -106,7 +106,7 @@ serve(HttpdConn *conn, const HttpdRequest *request, void *arg)
 		httpd_answer(conn, request, NULL);
 }
 
-/* Open the group "z" of a bucket. names: the paths of its nodes, blank-separated; for a failure a word of its message. */
+/* Open the group "z" of a bucket. names: the paths of its nodes, blank-separated, or a word of why not. */
 static void
 expect(Bucket *bucket, TbStatus expected, const char *names)
 {

@@ -1,5 +1,6 @@
 /*
- * Writing to S3 against a scripted server with one object: what it stores, what it refuses, and what happens to the answers.
+ * Writing to S3 against a scripted server with one object: what it stores, what it refuses, and what happens to
+ * the answers.
  */
 #include "io_help.h"
 
@@ -209,7 +210,8 @@ serve(HttpdConn *conn, const HttpdRequest *request, void *arg)
 	else if (strstr(request->path, "?uploads") != NULL)
 	{
 		s->starts++;
-		say(conn, 200, "", s->fault == NO_UPLOAD_ID ? "<InitiateMultipartUploadResult></InitiateMultipartUploadResult>" :
+		say(conn, 200, "", s->fault == NO_UPLOAD_ID ?
+			"<InitiateMultipartUploadResult></InitiateMultipartUploadResult>" :
 			"<InitiateMultipartUploadResult><UploadId>u/1</UploadId></InitiateMultipartUploadResult>");
 	}
 	else if (strcmp(request->method, "POST") == 0)
