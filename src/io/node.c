@@ -1,9 +1,9 @@
 /*
  * The node's books: taking and giving, places of processes, counters by name. The file behind them is node_file.c's.
  *
- * A taker writes what it wants into its own place first and then adds up all places; when that is too much it takes it back.
- * So of two that come at once at least one sees the other, and the limit holds without a lock. Both may be
- * refused where one would have fit; they look again within TB_NODE_WAIT_MS.
+ * A taker writes what it wants into its own place first and then adds up all places; when that is too much it
+ * takes it back. So of two that come at once at least one sees the other, and the limit holds without a lock.
+ * Both may be refused where one would have fit; they look again within TB_NODE_WAIT_MS.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1
@@ -21,7 +21,8 @@
 
 #define load(member) __atomic_load_n(&(member), __ATOMIC_SEQ_CST)
 #define store(member, value) __atomic_store_n(&(member), (value), __ATOMIC_SEQ_CST)
-#define swap(member, old, new) __atomic_compare_exchange_n(&(member), (old), (new), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
+#define swap(member, old, new) \
+	__atomic_compare_exchange_n(&(member), (old), (new), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
 
 struct TbNode
 {

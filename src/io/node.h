@@ -24,21 +24,22 @@ typedef struct TbNodeLimits
 	uint64_t	memory_bytes;
 } TbNodeLimits;
 
-/* path: the mapped file, made with mode 0600 where it is missing, made anew where it is damaged or of another version; NULL: none.
- * errors: IO, DENIED, NO_SPACE, NOMEM. */
+/* path: the mapped file, made with mode 0600 where it is missing, made anew where it is damaged or of another
+ * version; NULL: none. errors: IO, DENIED, NO_SPACE, NOMEM. */
 extern TbStatus tb_node_open(const char *path, TbNode **node, TbError *err) TB_MUST_CHECK;
 extern void tb_node_close(TbNode *node);	/* gives back all that is taken; NULL allowed */
 extern bool tb_node_is_shared(const TbNode *node);
 
 /*
- * Take room for one request of so many bytes, under limits. false: there is none now; the caller has what waits looked at again
- * within TB_NODE_WAIT_MS (nobody calls it). A process with nothing taken is always granted one request, whatever its size.
+ * Take room for one request of so many bytes, under limits. false: there is none now; the caller has what waits
+ * looked at again within TB_NODE_WAIT_MS (nobody calls it). A process with nothing taken is always granted one
+ * request, whatever its size.
  */
 #define TB_NODE_WAIT_MS 5
 extern bool tb_node_take(TbNode *node, const TbNodeLimits *limits, uint64_t bytes) TB_MUST_CHECK;
 extern void tb_node_give(TbNode *node, uint64_t bytes);
-/* Most connections this process should hold now: its share of limits->connections among those with requests in the last 10 s,
- * at least 1. */
+/* Most connections this process should hold now: its share of limits->connections among those with requests in the
+ * last 10 s, at least 1. */
 extern int	tb_node_connections(TbNode *node, const TbNodeLimits *limits);
 
 /* Counters of a store, by name ("database.server"; cut at 127 bytes), monotonic since the books were made; never NULL:

@@ -1,5 +1,6 @@
 /*
- * The file of the node's books: made, checked, made anew where it is not what it should be, mapped; and who a process is.
+ * The file of the node's books: made, checked, made anew where it is not what it should be, mapped; and who a
+ * process is.
  *
  * Whoever opens holds a lock (flock) on the file meanwhile. A bad file is not repaired, because others may have it
  * mapped: a new one is renamed over it, and those who waited for the lock of the old one see that and look again.
@@ -117,8 +118,8 @@ is_good(int fd, off_t size)
 }
 
 /*
- * Open and lock the file, and see that it is the one under that name. Returns a descriptor or a negative errno; EAGAIN: the
- * file was replaced or made anew, look again.
+ * Open and lock the file, and see that it is the one under that name. Returns a descriptor or a negative errno;
+ * EAGAIN: the file was replaced or made anew, look again.
  */
 static int
 open_books(const char *path)
@@ -156,6 +157,7 @@ open_books(const char *path)
 TbStatus
 tb_node_map(const char *path, TbNodeBooks **books, TbError *err)
 {
+	int			flags = path != NULL ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
 	int			fd = -1;
 	void	   *map;
 
@@ -174,7 +176,7 @@ tb_node_map(const char *path, TbNodeBooks **books, TbError *err)
 			return status == TB_E_NOT_FOUND ? TB_E_IO : status;
 		}
 	}
-	map = mmap(NULL, sizeof(TbNodeBooks), PROT_READ | PROT_WRITE, fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
+	map = mmap(NULL, sizeof(TbNodeBooks), PROT_READ | PROT_WRITE, flags, fd, 0);
 	if (fd >= 0)
 	{
 		(void) flock(fd, LOCK_UN);	/* by hand: the mapping keeps the open file, and with it the lock */
