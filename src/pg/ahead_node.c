@@ -27,6 +27,8 @@ typedef struct AheadState
 	int			size;			/* a power of two */
 	int			head;
 	int			len;
+	bool		unbegun;		/* there was no room for the reads of the last row */
+	TupleTableSlot *last;		/* to look at that row */
 	MinimalTuple now;			/* the row handed out last; NULL: none */
 	bool		finished;
 } AheadState;
@@ -46,6 +48,7 @@ begin_node(CustomScanState *css, EState *estate, int eflags)
 	foreach(lc, attrs)
 		state->attr[state->n_attrs++] = (AttrNumber) lfirst_int(lc);
 	state->depth.all_rows = intVal(lsecond(plan->custom_private)) != 0;
+	state->last = ExecInitExtraTupleSlot(estate, css->ss.ss_ScanTupleSlot->tts_tupleDescriptor, &TTSOpsMinimalTuple);
 	state->size = 16;
 	state->queue = palloc(sizeof(MinimalTuple) * (size_t) state->size);
 }
@@ -91,6 +94,12 @@ fill(AheadState *state)
 	int			depth = tbpg_depth(&state->depth);
 	bool		room = true;
 
+	if (state->len > 0 && state->unbegun)
+	{
+		ExecStoreMinimalTuple(state->queue[(state->head + state->len - 1) & (state->size - 1)], state->last, false);
+		room = begin_reads(state, state->last);
+		ExecClearTuple(state->last);
+	}
 	while (!state->finished && room && state->len < depth)
 	{
 		TupleTableSlot *slot = ExecProcNode(state->input);
@@ -106,6 +115,7 @@ fill(AheadState *state)
 		push(state, ExecCopySlotMinimalTuple(slot));
 		MemoryContextSwitchTo(old);
 	}
+	state->unbegun = !room;
 	tbpg_ahead_kick();
 }
 

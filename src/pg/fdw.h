@@ -81,6 +81,7 @@ typedef struct TbpgScanState
 	int			queue_size;		/* a power of two */
 	int			queue_head;
 	int			queue_len;
+	bool		unbegun;		/* there was no room for the reads of the last row */
 	TbpgDepth	depth;
 
 	/* parallel.c */

@@ -156,6 +156,26 @@ take_row(ForeignScanState *node, TupleTableSlot *slot)
 	return room;
 }
 
+/* The last row's reads where there was no room for them; false: there still is none. */
+static bool
+begin_last(TbpgScanState *state, TupleDesc desc)
+{
+	HeapTuple	tuple = state->queue[(state->queue_head + state->queue_len - 1) & (state->queue_size - 1)];
+	bool		room = true;
+
+	for (int i = 0; i < state->n_ahead && room; i++)
+	{
+		bool		isnull = true;
+		Datum		value = (Datum) 0;
+
+		if (state->ahead_attr[i] <= state->table->natts)
+			value = heap_getattr(tuple, state->ahead_attr[i], desc, &isnull);
+		if (!isnull && state->table->column[state->ahead_attr[i] - 1].role == TBPG_ARRAY)
+			room = tbpg_ahead_begin_ref(state, (const TbpgRef *) DatumGetPointer(value));
+	}
+	return room;
+}
+
 /* Pull rows; *again: there is none, and one could only be had by waiting. */
 static void
 fill(ForeignScanState *node, bool *again)
@@ -166,6 +186,8 @@ fill(ForeignScanState *node, bool *again)
 	bool		room = true;
 
 	*again = false;
+	if (state->queue_len > 0 && state->unbegun)
+		room = begin_last(state, slot->tts_tupleDescriptor);
 	while (state->queue_len < depth && room)
 	{
 		const TbBlockRow *row;
@@ -176,6 +198,7 @@ fill(ForeignScanState *node, bool *again)
 		tbpg_fill_row(state, row, slot->tts_values, slot->tts_isnull);
 		room = take_row(node, slot);
 	}
+	state->unbegun = !room;
 	tbpg_ahead_kick();
 }
 

@@ -5,6 +5,7 @@ import re
 import threading
 import time
 
+import numpy as np
 import psycopg
 import pytest
 
@@ -131,6 +132,23 @@ def test_what_is_left_out_is_not_fetched(far, faulty):
     faulty.reset()
     far.execute(f"SELECT block FROM far_a WHERE block % 10 = 3 AND {READ} > 0").fetchall()
     assert len(chunks(faulty)) == 7
+
+
+@pytest.mark.parametrize("sql", ["SELECT sum({}) FROM big", "SELECT {} FROM big ORDER BY block % 3, block"])
+def test_a_full_budget(far, faulty, stores, sql):
+    """Blocks of 256 KiB, of which four fit: four at a time, none by itself."""
+    root = zarrs.group(f"{stores}/big.zarr")
+    zarrs.put(root, "t", np.ones((40, 256, 256), "f4"), (1, 256, 256), ("time", "y", "x"))
+    zarrs.zarr.consolidate_metadata(f"{stores}/big.zarr")
+    open_up(stores)
+    far.execute("DROP FOREIGN TABLE IF EXISTS big")
+    far.execute('IMPORT FOREIGN SCHEMA "big.zarr" FROM SERVER far INTO public')
+    far.execute("SET tensorbank.read_ahead = '1MB'")
+    seconds, _ = timed(far, sql.format(READ))
+    assert len(chunks(faulty, "big")) == 40
+    far.execute("SET tensorbank.read_ahead = 0")
+    alone, _ = timed(far, sql.format(READ))
+    assert seconds < 0.45 * alone, f"{seconds:.2f} s, without {alone:.2f} s"
 
 
 def test_budget(far, faulty):
