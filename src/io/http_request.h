@@ -61,6 +61,9 @@ extern TbStatus tb_http_store_init(TbHttpStore *store, const TbHttpKind *kind, c
 								   const char *server_url, const TbStoreSpec *spec, TbError *err) TB_MUST_CHECK;
 extern void tb_http_store_free(TbHttpStore *store);
 
+/* A hash over texts, each NULL or a text, told apart by their places. */
+extern void tb_http_scope(const char *const *text, size_t n, uint8_t scope[32]);
+
 /* For vtables. */
 extern void tb_http_op_start(TbOp *op);
 extern void tb_http_op_stop(TbOp *op);
@@ -69,8 +72,9 @@ extern void tb_http_op_stop(TbOp *op);
 extern bool tb_http_header(TbHttpSlot *slot, const char *format, ...) TB_PRINTF(2, 3);
 /* The value of the Range header, "" where all is asked. */
 extern void tb_http_range(const TbOp *op, char range[64]);
-/* The version that If-Match can ask for; NULL: none. */
+/* The versions that If-Match and If-None-Match can ask for; NULL: none. */
 extern const char *tb_http_match(const TbOp *op);
+extern const char *tb_http_none_match(const TbOp *op);
 /* Ask slot->url, from dress on. Does not return a failure: that ends the op, from the pump. */
 extern void tb_http_send(TbHttpSlot *slot);
 /* Go to another url, taken over; counts as a redirect. errors: PROTOCOL (too many), then op's outcome is filled; AGAIN: go. */

@@ -25,11 +25,13 @@ http_dress(TbHttpSlot *slot)
 {
 	TbOp	   *op = slot->answer.op;
 	const char *match = tb_http_match(op);
+	const char *none_match = tb_http_none_match(op);
 	char		range[64];
 
 	tb_http_range(op, range);
 	if ((range[0] != '\0' && !tb_http_header(slot, "Range: %s", range)) ||
-		(match != NULL && !tb_http_header(slot, "If-Match: %s", match)))
+		(match != NULL && !tb_http_header(slot, "If-Match: %s", match)) ||
+		(none_match != NULL && !tb_http_header(slot, "If-None-Match: %s", none_match)))
 		return tb_op_nomem(op);
 	return TB_OK;
 }
@@ -89,8 +91,19 @@ http_set_credentials(TbStore *base, const char *user, const char *password, cons
 	return TB_OK;
 }
 
+static void
+http_scope(TbStore *base, uint8_t scope[32])
+{
+	const HttpStore *store = (const HttpStore *) base;
+	const char *text[] = {store->root, store->http.ca_file, store->http.user, store->http.password};
+
+	tb_http_scope(text, sizeof(text) / sizeof(text[0]), scope);
+}
+
 static const TbStoreOps http_ops = {
 	.connects = true,
+	.merges = true,
+	.scope = http_scope,
 	.start = tb_http_op_start,
 	.stop = tb_http_op_stop,
 	.close = http_close,

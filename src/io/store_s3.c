@@ -114,6 +114,7 @@ gather(TbHttpSlot *slot, const char *host, char range[64], Signed *headers)
 	S3Store    *store = store_of(slot);
 	TbOp	   *op = slot->answer.op;
 	const char *match = tb_http_match(op);
+	const char *none_match = tb_http_none_match(op);
 
 	add(headers, "host", host);
 	tb_http_range(op, range);
@@ -121,8 +122,8 @@ gather(TbHttpSlot *slot, const char *host, char range[64], Signed *headers)
 		add(headers, "range", range);
 	if (match != NULL)
 		add(headers, "if-match", match);
-	if (op->create_once)
-		add(headers, "if-none-match", "*");
+	if (none_match != NULL)
+		add(headers, "if-none-match", none_match);
 	if (store->requester_pays)
 		add(headers, "x-amz-request-payer", "requester");
 	/* TLS proves the bytes already */
@@ -435,7 +436,28 @@ s3_set_credentials(TbStore *base, const char *access_key_id, const char *secret_
 	return tb_creds_set(((S3Store *) base)->creds, access_key_id, secret_access_key, session_token, err);
 }
 
+/* endpoint and region are what the url's owner chose, the server's later word is not among them. */
+static void
+s3_scope(TbStore *base, uint8_t scope[32])
+{
+	const S3Store *store = (const S3Store *) base;
+	char		who[65] = "";
+	uint8_t		hash[32] = {0};
+	const char *text[] = {
+		store->place.follows_region ? NULL : store->place.endpoint, store->place.tls ? "https" : "http", base->url,
+		store->http.ca_file, who
+	};
+
+	if (!store->anonymous)
+		tb_creds_scope(store->creds, hash);
+	for (int i = 0; i < 32; i++)
+		(void) snprintf(who + 2 * i, 3, "%02x", hash[i]);
+	tb_http_scope(text, sizeof(text) / sizeof(text[0]), scope);
+}
+
 static const TbStoreOps s3_ops = {
+	.merges = true,
+	.scope = s3_scope,
 	.can_list = true,
 	.can_write = true,
 	.connects = true,
