@@ -7,8 +7,8 @@
  * divided by the processes that have requests) it is granted even then. So the sum may exceed the limit by what
  * processes held before others came, for the time of one request.
  *
- * thread: any; nothing here blocks; getpid apart no system calls but in open, close and looking after the dead. A child
- * that a process forks has no part in its parent's node: there everything is granted and nothing written.
+ * thread: any; nothing here blocks; getpid apart no system calls but in open, close and looking after the dead. A
+ * child that a process forks has no part in its parent's node: there everything is granted and nothing written.
  */
 #ifndef TB_IO_NODE_H
 #define TB_IO_NODE_H
