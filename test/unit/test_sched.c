@@ -216,6 +216,7 @@ storm_of_processes(void **state)
 	World		world[8];
 	Reader		readers[8][25];
 	int			done = 0;
+	int64_t		live = tb_mem_live();
 	TbIoOptions options;
 
 	assert_int_equal(tb_node_open(NULL, &node, NULL), TB_OK);
@@ -239,9 +240,12 @@ storm_of_processes(void **state)
 		for (int j = 0; j < 25; j++)
 			assert_int_equal(readers[i][j].read.status, TB_E_LOST);
 		tb_store_close(world[i].store);
-		rig_close(&world[i].rig);
+		tb_io_free(world[i].rig.io);
+		tb_pool_free(world[i].rig.pool);
+		tb_loop_free(world[i].rig.loop);
 	}
 	tb_node_close(node);
+	assert_int_equal(tb_mem_live(), live);
 	httpd_stop(httpd);
 }
 
