@@ -9,6 +9,8 @@
 #include "hsi/stat.h"
 #include "hsi/writer.h"
 
+#define READ_AHEAD_NODES ((uint64_t) 1 << 18)	/* of parts that are read back: 56 bytes each */
+
 static TbStatus
 no_memory(TbError *err)
 {
@@ -231,25 +233,60 @@ open_arrays(TbHsiWriter *writer, TbError *err)
 	return status;
 }
 
+/* Have the statistics of a part fetched. AGAIN, OK: they are here. */
 static TbStatus
-open_fetches(TbHsiWriter *writer, const TbBox *box, TbError *err)
+fetch_part(TbHsiWriter *writer, uint64_t part, TbError *err)
 {
+	TbFetch   **fetch = writer->finish.fetch[part % TB_PARTS_AHEAD];
 	TbRegion	region = {.ndim = writer->head->ndim};
-	TbStatus	status = TB_OK;
+	bool		waiting = false;
+	TbBox		box;
 
-	memcpy(region.start, box->start, sizeof(region.start));
-	memcpy(region.count, box->count, sizeof(region.count));
-	for (int s = 0; s < TB_LEAF_STORED && status == TB_OK; s++)
-		if (writer->finish.fetch[s] == NULL)
-			status = tb_fetch_open(writer->finish.zarr[s], &region, &writer->finish.fetch[s], err);
-	for (int s = 0; s < TB_LEAF_STORED && status == TB_OK; s++)
-		status = tb_fetch_poll(writer->finish.fetch[s], err);
+	tb_geometry_part_box(&writer->head->geo, part, &box);
+	memcpy(region.start, box.start, sizeof(region.start));
+	memcpy(region.count, box.count, sizeof(region.count));
+	for (int s = 0; s < TB_LEAF_STORED; s++)
+	{
+		TbStatus	status = TB_OK;
+
+		if (fetch[s] == NULL)
+			status = tb_fetch_open(writer->finish.zarr[s], &region, &fetch[s], err);
+		if (status == TB_OK)
+			status = tb_fetch_poll(fetch[s], err);
+		if (status != TB_OK && status != TB_AGAIN)
+			return status;
+		waiting = waiting || status == TB_AGAIN;
+	}
+	return waiting ? TB_AGAIN : TB_OK;
+}
+
+/* The part that is next, and as many behind it as fit a bound of memory: an answer takes its time. */
+static TbStatus
+fetch_parts(TbHsiWriter *writer, TbError *err)
+{
+	const TbGeometry *geo = &writer->head->geo;
+	TbFinish   *finish = &writer->finish;
+	TbStatus	status = fetch_part(writer, finish->part, err);
+	TbBox		box;
+	uint64_t	ahead;
+
+	tb_geometry_part_box(geo, finish->part, &box);
+	ahead = READ_AHEAD_NODES / tb_box_nodes(geo->ndim, &box);
+	for (uint64_t k = 1; k < ahead && k < TB_PARTS_AHEAD && finish->part + k < geo->n_parts; k++)
+	{
+		/* how it goes is looked at when it is its turn */
+		TbStatus	later = fetch_part(writer, finish->part + k, NULL);
+
+		if (later != TB_OK && later != TB_AGAIN)
+			break;
+	}
 	return status;
 }
 
 static TbStatus
 decode_one(TbHsiWriter *writer, int stored, uint64_t n, TbValue **value, TbError *err)
 {
+	TbFetch    *fetch = writer->finish.fetch[writer->finish.part % TB_PARTS_AHEAD][stored];
 	TbDtype		stat = writer->head->array[writer->finish.array].stat;
 	TbDtype		dtype = tb_stored_dtype((TbStored) stored, stat);
 	size_t		bytes = n * tb_dtype_size(dtype);
@@ -257,14 +294,14 @@ decode_one(TbHsiWriter *writer, int stored, uint64_t n, TbValue **value, TbError
 	void	   *packed;
 	TbStatus	status;
 
-	if (tb_fetch_all_missing(writer->finish.fetch[stored]))
+	if (tb_fetch_all_missing(fetch))
 		return tb_fail(err, TB_E_INDEX_CORRUPT, "part of the index is missing");
 	packed = tb_malloc(bytes);
 	*value = tb_calloc(n, sizeof(TbValue));
 	if (packed == NULL || *value == NULL)
 		status = no_memory(err);
 	else
-		status = tb_fetch_decode(writer->finish.fetch[stored], raw, packed, bytes, err);
+		status = tb_fetch_decode(fetch, raw, packed, bytes, err);
 	if (status == TB_OK)
 		tb_stored_unpack(dtype, packed, n, *value);
 	tb_free(packed);
@@ -276,6 +313,7 @@ static TbStatus
 take_part(TbHsiWriter *writer, const TbBox *box, TbError *err)
 {
 	TbValue    *value[TB_LEAF_STORED] = {NULL};
+	TbFetch   **fetch = writer->finish.fetch[writer->finish.part % TB_PARTS_AHEAD];
 	uint64_t	n = tb_box_nodes(writer->head->ndim, box);
 	TbStatus	status = TB_OK;
 
@@ -286,8 +324,8 @@ take_part(TbHsiWriter *writer, const TbBox *box, TbError *err)
 	for (int s = 0; s < TB_LEAF_STORED; s++)
 	{
 		tb_free(value[s]);
-		tb_fetch_free(writer->finish.fetch[s]);
-		writer->finish.fetch[s] = NULL;
+		tb_fetch_free(fetch[s]);
+		fetch[s] = NULL;
 	}
 	return status;
 }
@@ -311,7 +349,7 @@ read_array(TbHsiWriter *writer, TbError *err)
 		TbBox		box;
 
 		tb_geometry_part_box(geo, finish->part, &box);
-		status = open_fetches(writer, &box, err);
+		status = fetch_parts(writer, err);
 		if (status == TB_OK)
 			status = take_part(writer, &box, err);
 		if (status == TB_OK)

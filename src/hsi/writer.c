@@ -387,7 +387,8 @@ tb_hsi_writer_free(TbHsiWriter *writer)
 	tb_carry_free(writer->carry);
 	for (int s = 0; s < TB_LEAF_STORED; s++)
 	{
-		tb_fetch_free(writer->finish.fetch[s]);
+		for (int p = 0; p < TB_PARTS_AHEAD; p++)
+			tb_fetch_free(writer->finish.fetch[p][s]);
 		tb_array_unref(writer->finish.zarr[s]);
 	}
 	tb_free(writer->finish.node);

@@ -5,6 +5,7 @@
 #include "hsi/head.h"
 #include "hsi/puts.h"
 
+#define TB_PARTS_AHEAD 8		/* parts that are read back at the same time */
 #define TB_LEAF_STORED TB_STORED_VERSION	/* stored arrays before this one make up a leaf */
 
 /* Writing a part: metadata where it is the first, statistics, head. */
@@ -30,7 +31,7 @@ typedef struct TbFinish
 	int			array;			/* in the head */
 	uint64_t	part;
 	TbArray    *zarr[TB_LEAF_STORED];	/* owned references */
-	TbFetch    *fetch[TB_LEAF_STORED];	/* owned; of the part */
+	TbFetch    *fetch[TB_PARTS_AHEAD][TB_LEAF_STORED];	/* owned; of the part and of some that follow, by number */
 	int			level;			/* that is written; 0: parts are read */
 	TbNodeStats *node;			/* owned; of that level, of level 1 while parts are read */
 	uint64_t	start[TB_MAX_DIM];	/* of the shard that is written */
