@@ -12,6 +12,7 @@ import pytest
 
 import cluster as clusters
 import faulty as faulty_server
+import s3
 import tensorbank
 
 
@@ -55,7 +56,8 @@ def start(folder, name, *options):
 
 @pytest.fixture(scope="session")
 def server(folder):
-    made = start(folder, "cluster", "shared_preload_libraries=tensorbank", "max_connections=60")
+    # tests count requests: none is sent twice but where a test wants it
+    made = start(folder, "cluster", "shared_preload_libraries=tensorbank", "max_connections=60", "tensorbank.hedge_percent=0")
     yield made
     text = made.log()
     made.wipe()
@@ -93,6 +95,15 @@ def faulty(faulty_session):
     faulty_session.reset()
     yield faulty_session
     faulty_session.reset()
+
+
+@pytest.fixture(scope="session")
+def s3_servers(folder):
+    made = s3.Servers(os.path.join(folder, "s3"))
+    os.mkdir(made.folder)
+    os.chmod(made.folder, 0o755)
+    yield made
+    made.wipe()
 
 
 class Database:
