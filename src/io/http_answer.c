@@ -13,6 +13,7 @@
  * that keeps the connection.
  */
 #include "io/http_answer.h"
+#include "io/http_checksum.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -387,6 +388,20 @@ cut(TbAnswer *a)
 	data->len = (size_t) a->want;
 }
 
+/* Compare a whole object with the checksums that came with it. */
+static void
+check_whole(TbAnswer *a)
+{
+	TbOp	   *op = a->op;
+	const char *which;
+
+	if (op->verb != TB_VERB_READ || op->data->len != op->object_size ||
+		tb_checksum_agrees(&a->head, op->data->data, op->data->len, &which))
+		return;
+	(void) refuse(a, TB_E_CORRUPT, true, "object does not match its checksum");
+	tb_error_detail(&op->error, "header %s", which);
+}
+
 void
 tb_answer_end(TbAnswer *a)
 {
@@ -400,4 +415,6 @@ tb_answer_end(TbAnswer *a)
 		cut(a);
 	else if (a->received != a->expected || op->data->len != a->want)
 		refuse(a, TB_E_LOST, true, "answer ends early");
+	if (op->status == TB_OK)
+		check_whole(a);
 }
