@@ -25,7 +25,8 @@ extern TbBuf *tb_buf_ref(TbBuf *buf);
 extern void tb_buf_unref(TbBuf *buf);	/* NULL allowed */
 /* Bytes [offset, offset + len) of buf, which stays as long as its part. To be read only. NULL when memory is gone. */
 extern TbBuf *tb_buf_slice(TbBuf *buf, size_t offset, size_t len);
-/* For keeping: buf, or a copy in its place where it is a small part of something large that would be kept with it. Takes over the
+/* For keeping: buf, or a copy in its place where it is a small part of something large that would be kept with it.
+ * Takes over the
  * reference; NULL allowed. */
 extern TbBuf *tb_buf_keep(TbBuf *buf);
 

@@ -1,15 +1,15 @@
 /*
  * How many requests in flight, found by trying.
  *
- *   start   from TB_FLOW_FIRST. Silence longer than SILENCE_NS is latency, and so is a first byte that always takes as long:
- *           more requests cost nothing then, and the window grows with both. Without latency it doubles as long as
- *           that brings a good part of twice the work.
- *   steady  now and then one round with a larger or smaller window. A larger one stays where it brings work in proportion,
- *           a smaller one where it loses none: requests that only queue cost memory and patience.
+ *   start   from TB_FLOW_FIRST. Silence longer than SILENCE_NS is latency, and so is a first byte that always
+ *           takes as long: more requests cost nothing then, and the window grows with both. Without latency
+ *           it doubles as long as that brings a good part of twice the work.
+ *   steady  now and then one round with a larger or smaller window. A larger one stays where it brings work in
+ *           proportion, a smaller one where it loses none: what only queues costs memory and patience.
  *   careful for a while after the endpoint asked to slow down: up by one a round, no trials.
  *
- * Work is bytes plus a fixed cost a request, so that small and large requests are measured alike. A round counts only while
- * more requests were waiting: what the caller did not ask for says nothing about the endpoint.
+ * Work is bytes plus a fixed cost a request, so that small and large requests are measured alike. A round counts
+ * only while more requests were waiting: what the caller did not ask for says nothing about the endpoint.
  */
 #include "io/flow.h"
 
@@ -184,7 +184,8 @@ note_first(Times *times, int64_t first_ns)
 	}
 	if (times->n < LATE_SAMPLES || times->n % LATE_SAMPLES != 0)
 		return;
-	times->late_ns = (int64_t) fmax(fmax(2.0 * quantile(times, 0.9), 3.0 * quantile(times, 0.5)), (double) LATE_MIN_NS);
+	times->late_ns = (int64_t) fmax(fmax(2.0 * quantile(times, 0.9), 3.0 * quantile(times, 0.5)),
+									(double) LATE_MIN_NS);
 }
 
 /* ---- the window ---- */

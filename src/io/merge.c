@@ -1,15 +1,17 @@
 /*
- * Near ranges of one object in one request. Decided when a request is about to start: what else is queued then may travel with
- * it. So whatever is asked for while all places are taken is merged as far as it goes, and nothing waits for company.
+ * Near ranges of one object in one request. Decided when a request is about to start: what else is queued then may
+ * travel with it. So whatever is asked for while all places are taken is merged as far as it goes, and nothing waits
+ * for company.
  *
- * Bounds: bytes that nobody asked for are at most a tenth of those somebody did; a gap is at most what a request costs
- * a server and us in time for bytes; a merged request is at most about TB_MERGE_SPAN long, where its own cost is lost among its
- * bytes' and longer ones would only keep others waiting. As long as fewer than MERGE_PLACES requests are in flight what is
- * queued is spread over the free ones first: enough to keep a server, the wire and us busy at once. But what takes less time than
- * a request does is not torn apart for that.
+ * Bounds: bytes that nobody asked for are at most a tenth of those somebody did; a gap is at most what a request
+ * costs a server and us in time for bytes; a merged request is at most about TB_MERGE_SPAN long, where its own cost
+ * is lost among its bytes' and longer ones would only keep others waiting. As long as fewer than MERGE_PLACES
+ * requests are in flight what is queued is spread over the free ones first: enough to keep a server, the wire and us
+ * busy at once. But what takes less time than a request does is not torn apart for that.
  *
- * Queued reads lie in buckets by store, key, version and span of the object, sorted by offset there, so that neighbours are
- * found at once. Reads that come in order are appended; where sorting one in takes too many steps it travels alone.
+ * Queued reads lie in buckets by store, key, version and span of the object, sorted by offset there, so that
+ * neighbours are found at once. Reads that come in order are appended; where sorting one in takes too many steps it
+ * travels alone.
  */
 #include "io/store.h"
 

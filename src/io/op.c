@@ -2,8 +2,9 @@
  * The life of a request to a store: queued until there is room, attempted, backed off, ended. Every
  * wait is a queue place or a loop timer, so that forgetting a request is immediate in every state.
  *
- * Who waits: each endpoint has a queue of what may not start yet, because its window is full (flow.h) or the node has no room
- * (node.h). A request that backs off gives its place in flight to others and comes back at the head of its queue.
+ * Who waits: each endpoint has a queue of what may not start yet, because its window is full (flow.h) or the node
+ * has no room (node.h). A request that backs off gives its place in flight to others and comes back at the head of
+ * its queue.
  */
 #include "io/store.h"
 

@@ -1,7 +1,7 @@
 /*
- * Requests that are late get a twin: the same request once more, on another connection. The first of the two to be answered
- * counts, the other is stopped, the outcome is delivered once. What is late, and how many twins there may be, is
- * flow.h's to say.
+ * Requests that are late get a twin: the same request once more, on another connection. The first of the two to be
+ * answered counts, the other is stopped, the outcome is delivered once. What is late, and how many twins there may
+ * be, is flow.h's to say.
  *
  * A host that does not pump for a while must not find all it asked for late: of any pause only a little is counted.
  */

@@ -73,8 +73,8 @@ stoppable_op(const TbStore *store)
 }
 
 /*
- * Reads of local files that a pool thread is at end by themselves; the last one frees the store. Jobs are freed before; what one
- * has left behind (job.h) ends here.
+ * Reads of local files that a pool thread is at end by themselves; the last one frees the store. Jobs are freed
+ * before; what one has left behind (job.h) ends here.
  */
 void
 tb_store_close(TbStore *store)

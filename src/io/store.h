@@ -4,7 +4,8 @@
  * by the store's vtable once or, when it fails in a way that may pass, several times, and gives each want
  * its part. Writing and listing (job.h) make ops of their own.
  *
- *   tb_store_read -> want -> (cache) -> op -> queue -> ops->start ... tb_op_finish -> (back-off -> queue)* -> op->ended
+ *   tb_store_read -> want -> (cache) -> op -> queue -> ops->start ... tb_op_finish -> (back-off -> queue)*
+ *                                                                            -> op->ended
  *                                                                            -> wants -> (cache) -> read->done
  *
  * All stores answer alike: a range wholly beyond the end is CHANGED (the object shrank), one that
@@ -61,7 +62,7 @@ struct TbWant
 	TbRead	   *read;			/* borrowed */
 	TbWant	   *prev;			/* the store's list */
 	TbWant	   *next;
-	TbOp	   *op;				/* that will bring it; NULL: the cache is asked, or it waits in the loop to be refused */
+	TbOp	   *op;				/* that will bring it; NULL: the cache is asked, or it waits to be refused */
 	TbWant	   *op_prev;		/* the op's list */
 	TbWant	   *op_next;
 	struct TbCached *cached;	/* owned; what the cache has to do with it; NULL: nothing (want_cache.c) */
@@ -150,7 +151,8 @@ struct TbStoreOps
 	/* Stop an attempt: afterwards nothing calls tb_op_finish for it, unless op->busy is set. */
 	void		(*stop) (TbOp *op);
 	void		(*close) (TbStore *store);	/* frees the store; no op is left */
-	/* NULL: what it has is not cached on disk. Who may see it: a hash over endpoint, bucket and the credentials' owner. */
+	/* NULL: what it has is not cached on disk. Who may see it: a hash over endpoint, bucket and the credentials'
+	 * owner. */
 	void		(*scope) (TbStore *store, uint8_t scope[32]);
 	/* NULL: has none. As tb_store_set_credentials. */
 	TbStatus	(*set_credentials) (TbStore *store, const char *key_id, const char *secret, const char *token,
@@ -269,8 +271,8 @@ extern double tb_io_random(TbIo *io);	/* [0, 1) */
 
 /* want.c */
 
-/* Give every want of op its part of op's outcome, or its error. May close the store. A merged request that failed in a
- * way that may be one want's alone is asked for each of them instead. */
+/* Give every want of op its part of op's outcome, or its error. May close the store. A merged request that failed
+ * in a way that may be one want's alone is asked for each of them instead. */
 extern void tb_wants_ended(TbOp *op);
 extern void tb_want_cancel(TbWant *want);
 extern void tb_want_send(TbWant *want); /* have a request bring it */
@@ -333,7 +335,8 @@ extern void tb_near_absorb(TbOp *op);
 
 /* See to it that what is late is noticed while something is in flight. */
 extern void tb_late_watch(TbIo *io);
-/* An attempt of op or of its twin has ended. false: nothing is to be done now (op may be gone). *winner: whose outcome counts. */
+/* An attempt of op or of its twin has ended. false: nothing is to be done now (op may be gone). *winner: whose
+ * outcome counts. */
 extern bool tb_twin_ended(TbOp *op, TbOp **winner);
 extern void tb_twin_cancel(TbOp *op);	/* no-op without one */
 

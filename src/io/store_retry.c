@@ -2,8 +2,8 @@
  * The retry layer's rule: whether a failed attempt is made again, and when. What may pass is
  * marked where the error is born (TbError.retryable); how often is decided here alone.
  *
- * Many processes that fail together must not make it worse: beside the tokens of each (flow.h) the node's books say how many
- * retries all of them have made of late.
+ * Many processes that fail together must not make it worse: beside the tokens of each (flow.h) the node's books say
+ * how many retries all of them have made of late.
  *
  * Delays double from 100 ms to 10 s with jitter, so that many who failed together do not come back
  * together. A server's Retry-After is obeyed, up to a cap.

@@ -99,6 +99,36 @@ test_no_memory(void **state)
 	assert_int_equal(tb_mem_live(), live);
 }
 
+/* What is kept does not keep a large whole with it; what is most of the whole is not copied. */
+static void
+keep_a_part(void **state)
+{
+	int64_t		live = tb_mem_live();
+	TbBuf	   *whole = tb_buf_new(1000);
+	TbBuf	   *small;
+	TbBuf	   *large;
+	TbBuf	   *kept;
+
+	for (int i = 0; i < 1000; i++)
+		whole->data[i] = (uint8_t) i;
+	whole->len = 1000;
+	small = tb_buf_slice(whole, 100, 50);
+	large = tb_buf_slice(whole, 100, 800);
+	assert_ptr_equal(tb_buf_keep(large), large);
+	kept = tb_buf_keep(small);
+	assert_null(kept->whole);
+	assert_int_equal(kept->len, 50);
+	assert_int_equal(kept->data[0], 100);
+	assert_int_equal(kept->data[49], 149);
+	assert_ptr_equal(tb_buf_keep(whole), whole);
+	assert_null(tb_buf_keep(NULL));
+	tb_buf_unref(large);
+	tb_buf_unref(whole);
+	assert_int_equal(kept->data[25], 125);
+	tb_buf_unref(kept);
+	assert_int_equal(tb_mem_live(), live);
+}
+
 int
 main(void)
 {
@@ -107,6 +137,7 @@ main(void)
 		cmocka_unit_test(test_printf),
 		cmocka_unit_test(test_refs),
 		cmocka_unit_test(test_no_memory),
+		cmocka_unit_test(keep_a_part),
 	};
 
 	return cmocka_run_group_tests_name("buf", tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
- * How many requests in flight: against a simulated endpoint with latency, a shared link, a cap on each connection and a limit
- * above which it throttles, driven by a clock of its own. Tokens, and what is late.
+ * How many requests in flight: against a simulated endpoint with latency, a shared link, a cap on each connection
+ * and a limit above which it throttles, driven by a clock of its own. Tokens, and what is late.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -101,8 +101,8 @@ end(Sim *sim, int which)
 	if (f.refused)
 		tb_flow_throttled(sim->flow, sim->now_ns);
 	else
-		tb_flow_answered(sim->flow, sim->now_ns, f.first_ns - f.start_ns, f.end_ns - f.start_ns, sim->link->bytes, sim->n,
-						 true);
+		tb_flow_answered(sim->flow, sim->now_ns, f.first_ns - f.start_ns, f.end_ns - f.start_ns, sim->link->bytes,
+						 sim->n, true);
 }
 
 /* As op_late.c tells it: bytes are coming, or nothing is. */

@@ -1,6 +1,6 @@
 /*
- * Near ranges in one request: against what was asked for, byte by byte, with the stated bound on bytes nobody asked for, and
- * each read with an answer of its own.
+ * Near ranges in one request: against what was asked for, byte by byte, with the stated bound on bytes nobody asked
+ * for, and each read with an answer of its own.
  */
 #include "http_help.h"
 

@@ -1,6 +1,6 @@
 /*
- * The life of requests to a network store under trouble: late answers get a twin, failing servers few retries, and what was
- * renewed is tried again; the outcome comes once.
+ * The life of requests to a network store under trouble: late answers get a twin, failing servers few retries, and
+ * what was renewed is tried again; the outcome comes once.
  */
 #include "http_help.h"
 
