@@ -91,7 +91,7 @@ class Handler(faulty.Handler):
         if found is None:
             raise Refused(400, "AuthorizationHeaderMalformed")
         access, day, region, names, claimed = found.groups()
-        known = store.keys.get(access)
+        known = store.access.get(access)
         if known is None:
             raise Refused(403, "InvalidAccessKeyId")
         self.check_time(day)
@@ -278,7 +278,7 @@ class FakeS3(faulty.Faulty):
 
     def __init__(self, tls=None, seed=1):
         self.buckets = {"tensorbank": Bucket(), "public": Bucket(public=True)}
-        self.keys = {self.access_key: Key(self.secret_key)}
+        self.access = {self.access_key: Key(self.secret_key)}
         self.signed = self.anonymous = self.virtual = 0
         # operations are atomic
         self.store_lock = threading.Lock()

@@ -131,7 +131,7 @@ class Fake(fakes3.FakeS3):
         found = self.buckets[self.bucket].objects.get(key)
         return found.data if found else None
 
-    def keys_below(self, prefix):
+    def keys(self, prefix):
         return [k for k in self.buckets[self.bucket].objects if k.startswith(prefix)]
 
     def delete(self, key):
