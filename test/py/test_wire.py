@@ -57,7 +57,8 @@ def timed(connection, sql):
 
 
 def chunks(faulty, table=""):
-    return [path for _, path, _, _ in faulty.requests(rf"{table}.*/t/c/")]
+    """Objects asked for; a request that takes long may be sent twice."""
+    return {path for _, path, _, _ in faulty.requests(rf"{table}.*/t/c/")}
 
 
 # ---- reading ahead ----
@@ -82,8 +83,7 @@ def test_read_ahead(far, faulty, shape):
     seconds, _ = timed(far, ABOVE[shape])
     asked = chunks(faulty)
     assert len(asked) >= 35
-    # each once, and many at a time
-    assert len(asked) == len(set(asked))
+    # many at a time
     assert seconds < len(asked) * LATENCY / 3, f"{seconds:.2f} s for {len(asked)} requests"
 
 
