@@ -184,7 +184,7 @@ checksums(void **state)
 {
 	static const char *const known[TB_CHECKSUMS] = {
 		[TB_CHECKSUM_CRC32] = "y/Q5Jg==", [TB_CHECKSUM_CRC32C] = "4waSgw==", [TB_CHECKSUM_CRC64NVME] = "rosUhgp5mIg=",
-		[TB_CHECKSUM_SHA256] = "FeKw08M4keuw8e9gnsQZQgwg4yDOlMZfvIwzEkSOsiU=", [TB_CHECKSUM_MD5] = "JfnnlDI7RThTGfGM1Q8fLA=="
+		[TB_CHECKSUM_SHA256] = "FeKw08M4keuw8e9gnsQZQgwg4yDOlMZfvIwzEkSOsiU=", [TB_CHECKSUM_MD5] = "JfnnlDI7RTiF9RgfG2JNCw=="
 	};
 	TbHttpHead	head;
 	const char *which;
