@@ -8,8 +8,8 @@
 
 /* The checksum of bytes in base64, as headers have it. false: memory is gone. */
 extern bool tb_checksum(TbChecksum kind, const void *bytes, size_t len, char text[48]);
-/* Whether a body agrees with all the checksums of its head. Those of parts ("...-3") and malformed ones are passed over.
- * *which: the header that disagrees. */
+/* Whether a body agrees with all the checksums of its head. Those of parts ("...-3") and malformed ones are
+ * passed over. *which: the header that disagrees. */
 extern bool tb_checksum_agrees(const TbHttpHead *head, const void *bytes, size_t len, const char **which);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * The judge of addresses. All are compared as IPv6: IPv4 lies in ::ffff:0:0/96, and addresses that carry one for a translator
- * are judged by what they carry.
+ * The judge of addresses. All are compared as IPv6: IPv4 lies in ::ffff:0:0/96, and addresses that carry
+ * one for a translator are judged by what they carry.
  */
 #include "io/http_peer.h"
 
@@ -47,7 +47,8 @@ typedef struct Special
 	Reach		reach;
 } Special;
 
-/* https://www.iana.org/assignments/iana-ipv4-special-registry, iana-ipv6-special-registry. The first that fits counts. */
+/* https://www.iana.org/assignments/iana-ipv4-special-registry, iana-ipv6-special-registry. The first that
+ * fits counts. */
 static const Special special[] = {
 	{"::ffff:10.0.0.0", 104, REACH_INSIDE},
 	{"::ffff:100.64.0.0", 106, REACH_INSIDE},	/* behind a provider's NAT */

@@ -463,13 +463,12 @@ join_flow(TbHttpStore *store, const char *server_url, TbError *err)
 }
 
 TbStatus
-tb_http_store_init(TbHttpStore *store, const TbHttpKind *kind, const TbStoreOps *ops, TbIo *io, char *url,
-				   const char *server_url, const TbStoreSpec *spec, TbError *err)
+tb_http_store_init(TbHttpStore *store, TbIo *io, char *url, const char *server_url, const TbStoreSpec *spec,
+				   TbError *err)
 {
 	TbStatus	status = tb_peers_new(server_url, spec, &store->peers, err);
 
-	tb_store_init(&store->base, ops, io, url);
-	store->kind = kind;
+	tb_store_init(&store->base, store->base.ops, io, url);
 	if (status == TB_OK && io->http == NULL)
 		status = tb_http_new(io->loop, &io->options, &io->http, err);
 	if (status == TB_OK)

@@ -1,7 +1,8 @@
 /*
- * Requests over HTTP for the stores that make them: an attempt of an op is a slot, which asks, is answered, and may ask again
- * within the attempt where the answer told how (a redirect, another region). A kind of store says what is asked
- * (url, headers) and what refusals mean; how ranges and bodies are proved is http_answer.h's.
+ * Requests over HTTP for the stores that make them: an attempt of an op is a slot, which asks, is answered,
+ * and may ask again within the attempt where the answer told how (a redirect, another region). A kind of
+ * store says what is asked (url, headers) and what refusals mean; how ranges and bodies are proved is
+ * http_answer.h's.
  */
 #ifndef TB_IO_HTTP_REQUEST_H
 #define TB_IO_HTTP_REQUEST_H
@@ -35,10 +36,11 @@ typedef struct TbHttpKind
 	bool		keeps_errors;	/* answered looks at the bodies of refusals */
 	/* A new attempt: fill slot->url. errors: NOMEM. */
 	TbStatus	(*begin) (TbHttpSlot *slot);
-	/* Add the headers of a request to slot->url, which the generic ones are not among. AGAIN: tb_http_send is called
-	 * again, from the pump. Other errors: op's outcome is filled. */
+	/* Add the headers of a request to slot->url, which the generic ones are not among. AGAIN: tb_http_send
+	 * is called again, from the pump. Other errors: op's outcome is filled. */
 	TbStatus	(*dress) (TbHttpSlot *slot);
-	/* An answer came, its part of op's outcome is filled. AGAIN: slot->url is to be asked (anew). Else the outcome is complete. */
+	/* An answer came, its part of op's outcome is filled. AGAIN: slot->url is to be asked (anew). Else the
+	 * outcome is complete. */
 	TbStatus	(*answered) (TbHttpSlot *slot);
 	/* Stop what dress waits for. NULL: never waits. */
 	void		(*leave) (TbHttpSlot *slot);
@@ -55,10 +57,10 @@ struct TbHttpStore
 	TbHttpSlot *idle;			/* owned */
 };
 
-/* Fill the common part of a store, which connects to server_url; takes over url. On failure it is freed with all that it owns by
- * tb_http_store_free. errors: INVALID, NOMEM. */
-extern TbStatus tb_http_store_init(TbHttpStore *store, const TbHttpKind *kind, const TbStoreOps *ops, TbIo *io, char *url,
-								   const char *server_url, const TbStoreSpec *spec, TbError *err) TB_MUST_CHECK;
+/* Fill the common part of a store, of which kind and base.ops are set, and which connects to server_url;
+ * takes over url. On failure it is freed with all that it owns by tb_http_store_free. errors: INVALID, NOMEM. */
+extern TbStatus tb_http_store_init(TbHttpStore *store, TbIo *io, char *url, const char *server_url,
+								   const TbStoreSpec *spec, TbError *err) TB_MUST_CHECK;
 extern void tb_http_store_free(TbHttpStore *store);
 
 /* A hash over texts, each NULL or a text, told apart by their places. */
@@ -77,7 +79,8 @@ extern const char *tb_http_match(const TbOp *op);
 extern const char *tb_http_none_match(const TbOp *op);
 /* Ask slot->url, from dress on. Does not return a failure: that ends the op, from the pump. */
 extern void tb_http_send(TbHttpSlot *slot);
-/* Go to another url, taken over; counts as a redirect. errors: PROTOCOL (too many), then op's outcome is filled; AGAIN: go. */
+/* Go to another url, taken over; counts as a redirect. errors: PROTOCOL (too many), then op's outcome is
+ * filled; AGAIN: go. */
 extern TbStatus tb_http_go(TbHttpSlot *slot, char *url);
 /* Make the words of a refusal op's outcome. */
 extern TbStatus tb_http_refuse(TbHttpSlot *slot, const TbError *why);

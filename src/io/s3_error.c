@@ -1,6 +1,7 @@
 /*
- * Errors of S3: <Error><Code>..</Code><Region>..</Region><Endpoint>..</Endpoint><RequestId>..</RequestId></Error>. Only the
- * children of the root count; a document type ends the reading.
+ * Errors of S3:
+ * <Error><Code>..</Code><Region>..</Region><Endpoint>..</Endpoint><RequestId>..</RequestId></Error>. Only
+ * the children of the root count; a document type ends the reading.
  */
 #include "io/s3_error.h"
 
@@ -105,7 +106,8 @@ static const TbS3Meaning meanings[] = {
 	{"AccessDenied", TB_S3_FAIL, TB_E_DENIED, false, "server denies access",
 	"Check bucket policy and user mapping; without s3:ListBucket a missing object is denied too."},
 	{"AllAccessDisabled", TB_S3_FAIL, TB_E_DENIED, false, "server denies access", "Check the bucket's policy."},
-	{"AccountProblem", TB_S3_FAIL, TB_E_DENIED, false, "server denies access", "Ask the provider about the account."},
+	{"AccountProblem", TB_S3_FAIL, TB_E_DENIED, false, "server denies access",
+		"Ask the provider about the account."},
 	{"InvalidPayer", TB_S3_FAIL, TB_E_DENIED, false, "server denies access", "Ask the provider about the account."},
 	{"InvalidObjectState", TB_S3_FAIL, TB_E_UNSUPPORTED, false, "object is archived", "Restore the object first."},
 	{"InvalidAccessKeyId", TB_S3_KEYS, TB_E_AUTH, false, "server does not know the access key", CHECK_KEYS},
@@ -137,7 +139,8 @@ static const TbS3Meaning meanings[] = {
 	{"NoSuchKey", TB_S3_MISSING, TB_OK, false, NULL, NULL},
 	{"NoSuchVersion", TB_S3_MISSING, TB_OK, false, NULL, NULL},
 	{"NoSuchUpload", TB_S3_MISSING, TB_OK, false, NULL, NULL},
-	{"NoSuchBucket", TB_S3_FAIL, TB_E_NOT_FOUND, false, "bucket does not exist", "Check the bucket's name in the url."},
+	{"NoSuchBucket", TB_S3_FAIL, TB_E_NOT_FOUND, false, "bucket does not exist",
+		"Check the bucket's name in the url."},
 	{"InvalidBucketName", TB_S3_FAIL, TB_E_NOT_FOUND, false, "bucket does not exist",
 	"Check the bucket's name in the url."},
 	{"AuthorizationHeaderMalformed", TB_S3_REGION, TB_E_AUTH, false, "server refuses the signature",
@@ -151,8 +154,10 @@ static const TbS3Meaning meanings[] = {
 	{"PreconditionFailed", TB_S3_FAIL, TB_E_CHANGED, false, "object has changed", NULL},
 	{"ConditionalRequestConflict", TB_S3_FAIL, TB_E_CHANGED, true, "object is being written by another", NULL},
 	{"EntityTooLarge", TB_S3_FAIL, TB_E_LIMIT, false, "object is larger than the server allows", NULL},
-	{"QuotaExceeded", TB_S3_FAIL, TB_E_NO_SPACE, false, "no space left in the store", "Raise the quota of the bucket."},
-	{"XMinioStorageFull", TB_S3_FAIL, TB_E_NO_SPACE, false, "no space left in the store", "Free space in the store."},
+	{"QuotaExceeded", TB_S3_FAIL, TB_E_NO_SPACE, false, "no space left in the store",
+		"Raise the quota of the bucket."},
+	{"XMinioStorageFull", TB_S3_FAIL, TB_E_NO_SPACE, false, "no space left in the store",
+		"Free space in the store."},
 };
 
 const TbS3Meaning *

@@ -1,6 +1,6 @@
 /*
- * What an S3 server says when it refuses, pure: the XML of an error, and what its codes mean here. The XML is read for
- * a few words and believed in nothing that could do harm.
+ * What an S3 server says when it refuses, pure: the XML of an error, and what its codes mean here. The XML
+ * is read for a few words and believed in nothing that could do harm.
  */
 #ifndef TB_IO_S3_ERROR_H
 #define TB_IO_S3_ERROR_H

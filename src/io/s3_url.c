@@ -68,7 +68,8 @@ tb_s3_region_ok(const char *region)
 		strspn(region, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") == len;
 }
 
-/* What any server may have: letters of the first days of S3 too. It is not repeated: it may be a mistyped password. */
+/* What any server may have: letters of the first days of S3 too. It is not repeated: it may be a mistyped
+ * password. */
 static bool
 is_bucket(const char *bucket)
 {
@@ -180,7 +181,8 @@ given_endpoint(TbS3Place *place, const char *endpoint, TbError *err)
 		else
 		{
 			place->tls = server.tls;
-			place->endpoint = server.usual_port ? tb_strdup(server.host) : tb_asprintf("%s:%d", server.host, server.port);
+			place->endpoint = server.usual_port ? tb_strdup(server.host) : tb_asprintf("%s:%d", server.host,
+				server.port);
 			place->domain = is_aws(server.host) ? NULL : tb_strdup(server.host);
 			if (place->endpoint == NULL || (place->domain == NULL && !is_aws(server.host)))
 				status = no_memory(err);

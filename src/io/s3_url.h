@@ -2,8 +2,8 @@
  * Where an s3 store lies, pure: bucket, prefix, endpoint, region, and the URLs made of them.
  *
  * The url's path is a key prefix as S3 knows it, taken literally: '%', spaces and empty segments ("s3://b/a//c",
- * "s3://b//a") stand for themselves; one slash at the end separates the prefix from keys. "." and ".." are refused, because gateways
- * fold them, and '?' and '#', because they look like something else.
+ * "s3://b//a") stand for themselves; one slash at the end separates the prefix from keys. "." and ".." are
+ * refused, because gateways fold them, and '?' and '#', because they look like something else.
  */
 #ifndef TB_IO_S3_URL_H
 #define TB_IO_S3_URL_H

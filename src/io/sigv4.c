@@ -280,7 +280,8 @@ sign(TbSigv4Key *key, const TbSigv4Who *who, const TbSigv4Request *request, TbBu
 	if (status != TB_OK)
 		return status;
 	tb_sigv4_body_hash(scratch[0]->data, scratch[0]->len, hex);
-	status = tb_buf_printf(scratch[2], ALGORITHM "\n%s\n%.8s/%s/%s/aws4_request\n%s", request->stamp, request->stamp,
+	status = tb_buf_printf(scratch[2], ALGORITHM "\n%s\n%.8s/%s/%s/aws4_request\n%s", request->stamp,
+		request->stamp,
 						   request->region, request->service, hex);
 	if (status != TB_OK)
 		return status;

@@ -52,8 +52,8 @@ extern void tb_sigv4_stamp(int64_t unix_s, char stamp[TB_SIGV4_STAMP_BYTES]);
 /* SHA-256 of a body in hex. bytes may be NULL where len is 0. */
 extern void tb_sigv4_body_hash(const void *bytes, size_t len, char hex[TB_SIGV4_HASH_BYTES]);
 
-/* Append the canonical request; and the names of the signed headers ("host;range"). errors: NOMEM, LIMIT (too many headers or
- * query parameters). */
+/* Append the canonical request; and the names of the signed headers ("host;range"). errors: NOMEM, LIMIT
+ * (too many headers or query parameters). */
 extern TbStatus tb_sigv4_canonical(const TbSigv4Request *request, TbBuf *canonical, TbBuf *names) TB_MUST_CHECK;
 /* Append the value of the Authorization header. errors: as tb_sigv4_canonical. */
 extern TbStatus tb_sigv4_sign(TbSigv4Key *key, const TbSigv4Who *who, const TbSigv4Request *request,

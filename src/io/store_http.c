@@ -133,7 +133,9 @@ tb_store_open_http(TbIo *io, const TbStoreSpec *spec, TbStore **out, TbError *er
 		return tb_fail(err, TB_E_NOMEM, "out of memory");
 	}
 	store->root = root;
-	status = tb_http_store_init(&store->http, &http_kind, &http_ops, io, url, root, spec, err);
+	store->http.kind = &http_kind;
+	store->http.base.ops = &http_ops;
+	status = tb_http_store_init(&store->http, io, url, root, spec, err);
 	if (status == TB_OK)
 		status = http_set_credentials(&store->http.base, spec->user, spec->password, NULL, err);
 	if (status != TB_OK)

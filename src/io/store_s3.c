@@ -1,6 +1,7 @@
 /*
- * Objects of S3 and what speaks like it. Each request is signed afresh, for the place and the time it is sent at. What a refusal
- * teaches (region, clock, credentials) is used at once, each once in an attempt, and kept for the store.
+ * Objects of S3 and what speaks like it. Each request is signed afresh, for the place and the time it is
+ * sent at. What a refusal teaches (region, clock, credentials) is used at once, each once in an attempt,
+ * and kept for the store.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1			/* explicit_bzero */
@@ -170,7 +171,8 @@ sign(TbHttpSlot *slot, const TbCredsNow *now, const char *text[3], Signed *heade
 	status = tb_sigv4_sign(&store->key, &who, &request, authorization);
 	if (status == TB_OK &&
 		(!send_headers(slot, headers) ||
-		 !tb_http_header(slot, "Authorization: %.*s", (int) authorization->len, (const char *) authorization->data)))
+		 !tb_http_header(slot, "Authorization: %.*s", (int) authorization->len,
+			(const char *) authorization->data)))
 		status = TB_E_NOMEM;
 	explicit_bzero(authorization->data, authorization->len);
 	tb_buf_unref(authorization);
@@ -341,8 +343,8 @@ set_clock(TbHttpSlot *slot, const TbS3Meaning *m, const TbS3Error *s3)
 	return fail_as(slot, m, s3);
 }
 
-/* What a request that is no object's answers with status 200 may still be an error: of a multipart upload, say, that failed after its
- * head was sent. */
+/* What a request that is no object's answers with status 200 may still be an error: of a multipart upload,
+ * say, that failed after its head was sent. */
 static bool
 is_hidden_error(const TbOp *op, TbS3Error *s3)
 {
@@ -430,7 +432,8 @@ s3_close(TbStore *base)
 }
 
 static TbStatus
-s3_set_credentials(TbStore *base, const char *access_key_id, const char *secret_access_key, const char *session_token,
+s3_set_credentials(TbStore *base, const char *access_key_id, const char *secret_access_key,
+	const char *session_token,
 				   TbError *err)
 {
 	return tb_creds_set(((S3Store *) base)->creds, access_key_id, secret_access_key, session_token, err);
@@ -494,6 +497,8 @@ tb_store_open_s3(TbIo *io, const TbStoreSpec *spec, TbStore **out, TbError *err)
 		len--;
 	url = tb_strndup(spec->url, len);
 	server_url = tb_s3_endpoint_url(&store->place);
+	store->http.kind = &s3_kind;
+	store->http.base.ops = &s3_ops;
 	store->anonymous = spec->anonymous;
 	store->requester_pays = spec->requester_pays;
 	if (url == NULL || server_url == NULL)
@@ -502,7 +507,7 @@ tb_store_open_s3(TbIo *io, const TbStoreSpec *spec, TbStore **out, TbError *err)
 		status = tb_fail(err, TB_E_NOMEM, "out of memory");
 	}
 	else
-		status = tb_http_store_init(&store->http, &s3_kind, &s3_ops, io, url, server_url, spec, err);
+		status = tb_http_store_init(&store->http, io, url, server_url, spec, err);
 	tb_free(server_url);
 	if (status == TB_OK)
 		status = tb_creds_new(io, spec, &store->creds, err);

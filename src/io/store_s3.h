@@ -6,7 +6,8 @@
 
 #include "io/store.h"
 
-/* The key that all keys of the store lie below, "" or without the slash that separates it from them; NULL: no s3 store. Borrowed. */
+/* The key that all keys of the store lie below, "" or without the slash that separates it from them; NULL:
+ * no s3 store. Borrowed. */
 extern const char *tb_s3_store_prefix(const TbStore *store);
 
 #endif

@@ -337,7 +337,8 @@ redirect_fault(const Origin *from, const Origin *to, TbUrlAllow allow, const voi
 }
 
 TbStatus
-tb_url_redirect(const char *from, const char *location, TbUrlAllow allow, const void *arg, char **target, TbError *err)
+tb_url_redirect(const char *from, const char *location, TbUrlAllow allow, const void *arg, char **target,
+	TbError *err)
 {
 	CURLU	   *parts = curl_url();
 	Origin		here = {0};

@@ -33,11 +33,12 @@ typedef struct TbUrlServer
 extern TbStatus tb_url_server(const char *url, TbUrlServer *server, TbError *err) TB_MUST_CHECK;
 extern void tb_url_server_free(TbUrlServer *server);
 
-/* Whether an answer from `from` may send us to `location` (relative or not): never down to http, never to another port, and to
- * the same host, or one that allow (NULL: none) says yes to. owns: *target, tb_free: absolute, without fragment. errors: DENIED,
- * PROTOCOL, NOMEM. */
+/* Whether an answer from `from` may send us to `location` (relative or not): never down to http, never to
+ * another port, and to the same host, or one that allow (NULL: none) says yes to. owns: *target, tb_free:
+ * absolute, without fragment. errors: DENIED, PROTOCOL, NOMEM. */
 typedef bool (*TbUrlAllow) (const char *host, const void *arg);
-extern TbStatus tb_url_redirect(const char *from, const char *location, TbUrlAllow allow, const void *arg, char **target,
+extern TbStatus tb_url_redirect(const char *from, const char *location, TbUrlAllow allow, const void *arg,
+	char **target,
 								TbError *err) TB_MUST_CHECK;
 
 #endif

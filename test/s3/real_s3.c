@@ -1,6 +1,6 @@
 /*
- * The s3 store against a real server that verifies signatures. The server's address and keys come from the environment, as
- * s3-server.sh prints them; without S3_STS_ENDPOINT or S3_TLS_ENDPOINT those tests are skipped.
+ * The s3 store against a real server that verifies signatures. The server's address and keys come from the
+ * environment, as s3-server.sh prints them; without S3_STS_ENDPOINT or S3_TLS_ENDPOINT those tests are skipped.
  */
 #include "../unit/io_help.h"
 
@@ -23,7 +23,8 @@ static TbStoreSpec
 plain(const char *url)
 {
 	return (TbStoreSpec) {
-		.url = url, .endpoint = env("S3_ENDPOINT"), .region = env("S3_REGION"), .access_key_id = env("S3_ACCESS_KEY"),
+		.url = url, .endpoint = env("S3_ENDPOINT"), .region = env("S3_REGION"),
+			.access_key_id = env("S3_ACCESS_KEY"),
 		.secret_access_key = env("S3_SECRET_KEY")
 	};
 }
@@ -63,7 +64,8 @@ op_ended(TbOp *op)
 }
 
 static TbStatus
-do_op(Rig *rig, TbStore *store, TbVerb verb, const char *key, const char *query, const void *bytes, size_t len, bool once,
+do_op(Rig *rig, TbStore *store, TbVerb verb, const char *key, const char *query, const void *bytes,
+	size_t len, bool once,
 	  size_t answer, Done *done)
 {
 	TbOp	   *op = tb_op_new(store, verb, key, NULL, query);
@@ -93,7 +95,8 @@ put(Rig *rig, TbStore *store, const char *key, size_t len)
 }
 
 static void
-expect(Rig *rig, TbStore *store, const char *key, TbRangeKind kind, uint64_t offset, uint64_t length, size_t at, size_t n)
+expect(Rig *rig, TbStore *store, const char *key, TbRangeKind kind, uint64_t offset, uint64_t length,
+	size_t at, size_t n)
 {
 	TbRead		read;
 
@@ -159,7 +162,8 @@ static void
 odd_keys(void **state)
 {
 	static const char *const keys[] = {
-		"plain", "with space", "a+b", "100%", "%41", "%2F", "a%20b", "\xc3\xbc\xc3\xb1\xe2\x82\xac", "\xf0\x9f\x98\x80", "q?x=1&y", "hash#tag",
+		"plain", "with space", "a+b", "100%", "%41", "%2F", "a%20b", "\xc3\xbc\xc3\xb1\xe2\x82\xac",
+			"\xf0\x9f\x98\x80", "q?x=1&y", "hash#tag",
 		"semi;colon", "co,mma", "equals=sign", "at@sign", "dollar$", "(paren)", "['x']", "quo\"te", "a:b", "tilde~", "star*", "ex!cl",
 		"pipe|", "{brace}", "<lt>", "back`tick", "^caret", "deep/er/key", "c/0/0/0", ".zarray", "..hidden", "a../b"
 	};
@@ -184,7 +188,8 @@ odd_keys(void **state)
 static void
 odd_slashes(void **state)
 {
-	static const char *const urls[] = {"s3://tensorbank/a/b", "s3://tensorbank/a//b", "s3://tensorbank//a/b", "s3://tensorbank/a/b//"};
+	static const char *const urls[] = {"s3://tensorbank/a/b", "s3://tensorbank/a//b",
+		"s3://tensorbank//a/b", "s3://tensorbank/a/b//"};
 	Rig			rig;
 	TbStore    *store[4];
 
@@ -226,9 +231,11 @@ writing(void **state)
 	expect(&rig, store, "empty", TB_RANGE_WHOLE, 0, 1000, 0, 0);
 	assert_int_equal(do_op(&rig, store, TB_VERB_POST, "multi", "uploads", NULL, 0, false, 10000, &done), TB_OK);
 	assert_true(done.bytes > 50);
-	assert_int_equal(do_op(&rig, store, TB_VERB_LIST, "", "list-type=2&prefix=w%2F", NULL, 0, false, 100000, &done), TB_OK);
+	assert_int_equal(do_op(&rig, store, TB_VERB_LIST, "", "list-type=2&prefix=w%2F", NULL, 0, false, 100000,
+		&done), TB_OK);
 	assert_true(done.bytes > 100);
-	assert_int_equal(do_op(&rig, store, TB_VERB_LIST, "", "list-type=2&prefix=w%2F", NULL, 0, false, 100, &done), TB_E_LIMIT);
+	assert_int_equal(do_op(&rig, store, TB_VERB_LIST, "", "list-type=2&prefix=w%2F", NULL, 0, false, 100,
+		&done), TB_E_LIMIT);
 	assert_int_equal(do_op(&rig, store, TB_VERB_DELETE, "once", NULL, NULL, 0, false, 0, &done), TB_OK);
 	assert_int_equal(fetch_range(&rig, store, &read, "once", TB_RANGE_WHOLE, 0, 1000), TB_OK);
 	assert_true(read.missing);
@@ -243,7 +250,8 @@ refuse(Rig *rig, const TbStoreSpec *spec, const char *key, TbStatus status, cons
 	TbRead		read;
 
 	if (fetch_range(rig, store, &read, key, TB_RANGE_WHOLE, 0, 1000000) != status)
-		fail_msg("%s: %s; %s; %s", tb_status_name(read.status), read.error.message, read.error.detail, read.error.hint);
+		fail_msg("%s: %s; %s; %s", tb_status_name(read.status), read.error.message, read.error.detail,
+			read.error.hint);
 	if (strstr(read.error.detail, detail) == NULL)
 		fail_msg("%s", read.error.detail);
 	if (strstr(read.error.detail, env("S3_SECRET_KEY")) != NULL || strstr(read.error.detail, "Signature=") != NULL)
@@ -279,7 +287,8 @@ virtual_host(void **state)
 	char		endpoint[256];
 	TbStore    *store;
 
-	(void) snprintf(endpoint, sizeof(endpoint), "http://%s:%s", env("S3_VHOST_DOMAIN"), strrchr(env("S3_ENDPOINT"), ':') + 1);
+	(void) snprintf(endpoint, sizeof(endpoint), "http://%s:%s", env("S3_VHOST_DOMAIN"),
+		strrchr(env("S3_ENDPOINT"), ':') + 1);
 	spec.endpoint = endpoint;
 	spec.addressing = TB_ADDRESS_VIRTUAL;
 	rig_open(&rig, 0, NULL);

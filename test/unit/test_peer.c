@@ -1,5 +1,6 @@
 /*
- * Where network stores may lead: forms of addresses, what is written in urls and in allowed_hosts; checksums of whole bodies.
+ * Where network stores may lead: forms of addresses, what is written in urls and in allowed_hosts;
+ * checksums of whole bodies.
  */
 #include "http_help.h"
 
@@ -37,7 +38,8 @@ names_lead_outside_only(void **state)
 	};
 	static const char *const outside[] = {
 		"1.1.1.1", "52.216.0.1", "9.255.255.255", "11.0.0.0", "172.15.255.255", "172.32.0.0", "192.167.255.255",
-		"192.169.0.0", "169.253.255.255", "169.255.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255", "128.0.0.1",
+		"192.169.0.0", "169.253.255.255", "169.255.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255",
+			"128.0.0.1",
 		"223.255.255.255", "2600:1f18::1", "2a00::1", "::ffff:1.1.1.1", "64:ff9b::1.1.1.1", "2002:101:101::1"
 	};
 
@@ -56,13 +58,18 @@ static void
 urls_that_name_addresses(void **state)
 {
 	static const char *const loopback[] = {
-		"http://127.0.0.1", "http://127.0.0.1:8080/x", "http://2130706433", "http://0x7f000001", "http://017700000001",
-		"http://0177.0.0.1", "http://127.1", "http://127.0.1", "http://0x7f.1", "http://0x7f.0.0.0x1", "http://127.0.0.01",
-		"http://[::ffff:127.0.0.1]", "http://[::ffff:7f00:1]", "http://localhost", "http://LOCALHOST:99", "http://b.localhost"
+		"http://127.0.0.1", "http://127.0.0.1:8080/x", "http://2130706433", "http://0x7f000001",
+			"http://017700000001",
+		"http://0177.0.0.1", "http://127.1", "http://127.0.1", "http://0x7f.1", "http://0x7f.0.0.0x1",
+			"http://127.0.0.01",
+		"http://[::ffff:127.0.0.1]", "http://[::ffff:7f00:1]", "http://localhost", "http://LOCALHOST:99",
+			"http://b.localhost"
 	};
 	static const char *const metadata[] = {
-		"http://169.254.169.254", "http://2852039166", "http://0xa9fea9fe", "http://025177524776", "http://169.254.43518",
-		"http://169.16689662", "http://0251.0376.0251.0376", "http://0xa9.0xfe.0xa9.0xfe", "http://0xa9.254.0251.254",
+		"http://169.254.169.254", "http://2852039166", "http://0xa9fea9fe", "http://025177524776",
+			"http://169.254.43518",
+		"http://169.16689662", "http://0251.0376.0251.0376", "http://0xa9.0xfe.0xa9.0xfe",
+			"http://0xa9.254.0251.254",
 		"http://[::ffff:169.254.169.254]", "http://[::ffff:a9fe:a9fe]", "http://169.254.169.254:80/latest",
 		"http://metadata.google.internal", "http://169.254.169.254.nip.io"
 	};
@@ -95,8 +102,10 @@ static void
 urls_refused(void **state)
 {
 	static const char *const bad[] = {
-		"http://", "http:///x", "http://user@h/", "http://user:pw@h/", "http://h/?q", "http://h/#f", "http://h/\r\nX: y",
-		"http://h\r\n/", "http://h /", "http://h\\@evil/", "http://h/..", "http://h/%2e%2e/x", "http://h/%00", "http://h:99999/",
+		"http://", "http:///x", "http://user@h/", "http://user:pw@h/", "http://h/?q", "http://h/#f",
+			"http://h/\r\nX: y",
+		"http://h\r\n/", "http://h /", "http://h\\@evil/", "http://h/..", "http://h/%2e%2e/x",
+			"http://h/%00", "http://h:99999/",
 		"http://h:x/", "http://[::1", "http://[zz]/", "http://127.0.0.1\t/"
 	};
 	TbError		err;
@@ -110,7 +119,8 @@ urls_refused(void **state)
 static void
 allowed_hosts(void **state)
 {
-	static const char *const bad[] = {"10.0.0.0/33", "10.0.0.0/", "10.0.0.0/x", "fd00::/129", "a b/c", "http://h", "h:80", "*", "*."};
+	static const char *const bad[] = {"10.0.0.0/33", "10.0.0.0/", "10.0.0.0/x", "fd00::/129", "a b/c",
+		"http://h", "h:80", "*", "*."};
 	TbPeers    *peers;
 	TbError		err;
 
@@ -183,8 +193,10 @@ static void
 checksums(void **state)
 {
 	static const char *const known[TB_CHECKSUMS] = {
-		[TB_CHECKSUM_CRC32] = "y/Q5Jg==", [TB_CHECKSUM_CRC32C] = "4waSgw==", [TB_CHECKSUM_CRC64NVME] = "rosUhgp5mIg=",
-		[TB_CHECKSUM_SHA256] = "FeKw08M4keuw8e9gnsQZQgwg4yDOlMZfvIwzEkSOsiU=", [TB_CHECKSUM_MD5] = "JfnnlDI7RTiF9RgfG2JNCw=="
+		[TB_CHECKSUM_CRC32] = "y/Q5Jg==", [TB_CHECKSUM_CRC32C] = "4waSgw==",
+			[TB_CHECKSUM_CRC64NVME] = "rosUhgp5mIg=",
+		[TB_CHECKSUM_SHA256] = "FeKw08M4keuw8e9gnsQZQgwg4yDOlMZfvIwzEkSOsiU=",
+			[TB_CHECKSUM_MD5] = "JfnnlDI7RTiF9RgfG2JNCw=="
 	};
 	TbHttpHead	head;
 	const char *which;
@@ -209,7 +221,8 @@ wrong_checksum(HttpdConn *conn, const HttpdRequest *request, void *arg)
 {
 	bool		right = *(const int *) arg > 0 && request->number > *(const int *) arg;
 
-	httpd_printf(conn, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nETag: \"v\"\r\nx-amz-checksum-crc32c: %s\r\n\r\n123456789",
+	httpd_printf(conn,
+		"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nETag: \"v\"\r\nx-amz-checksum-crc32c: %s\r\n\r\n123456789",
 				 right ? "4waSgw==" : "AAAAAA==");
 }
 
@@ -226,7 +239,8 @@ checksum_disagrees(void **state)
 
 		rig_open(&rig, 0, NULL);
 		store = open_store(&rig, httpd);
-		assert_int_equal(fetch_range(&rig, store, &read, "o", TB_RANGE_WHOLE, 0, 100), wrong ? TB_OK : TB_E_CORRUPT);
+		assert_int_equal(fetch_range(&rig, store, &read, "o", TB_RANGE_WHOLE, 0, 100),
+			wrong ? TB_OK : TB_E_CORRUPT);
 		assert_int_equal(httpd_requests(httpd), 2);
 		if (wrong)
 			tb_buf_unref(read.data);

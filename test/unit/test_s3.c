@@ -24,8 +24,10 @@ error(HttpdConn *conn, int status, const char *headers, const char *code, const 
 {
 	char		body[1024];
 
-	(void) snprintf(body, sizeof(body), "<?xml version=\"1.0\"?>\n<Error><Code>%s</Code><Message>m</Message>%s</Error>", code, more);
-	httpd_printf(conn, "HTTP/1.1 %d X\r\nContent-Length: %zu\r\nx-amz-request-id: REQ1\r\n%s\r\n%s", status, strlen(body), headers, body);
+	(void) snprintf(body, sizeof(body),
+		"<?xml version=\"1.0\"?>\n<Error><Code>%s</Code><Message>m</Message>%s</Error>", code, more);
+	httpd_printf(conn, "HTTP/1.1 %d X\r\nContent-Length: %zu\r\nx-amz-request-id: REQ1\r\n%s\r\n%s", status,
+		strlen(body), headers, body);
 }
 
 static bool
@@ -85,7 +87,8 @@ region_in_header(HttpdConn *conn, const HttpdRequest *request, void *arg)
 static void
 region_never_right(HttpdConn *conn, const HttpdRequest *request, void *arg)
 {
-	error(conn, 400, "", "AuthorizationHeaderMalformed", request->number % 2 ? "<Region>a</Region>" : "<Region>b</Region>");
+	error(conn, 400, "", "AuthorizationHeaderMalformed",
+		request->number % 2 ? "<Region>a</Region>" : "<Region>b</Region>");
 }
 
 static void
@@ -159,7 +162,8 @@ static TbStore *
 open_s3(Rig *rig, Httpd *httpd)
 {
 	char		endpoint[64];
-	TbStoreSpec spec = {.url = "s3://bucket", .endpoint = endpoint, .access_key_id = "AKID", .secret_access_key = CANARY};
+	TbStoreSpec spec = {.url = "s3://bucket", .endpoint = endpoint, .access_key_id = "AKID",
+		.secret_access_key = CANARY};
 	TbStore    *store;
 	TbError		err;
 
@@ -224,9 +228,11 @@ refusals(void **state)
 
 		rig_open(&rig, 0, &options);
 		store = open_s3(&rig, httpd);
-		if (fetch_range(&rig, store, &read, "o", c->kind, whole ? 0 : AT, whole ? OBJECT_BYTES : LENGTH) != c->status ||
+		if (fetch_range(&rig, store, &read, "o", c->kind, whole ? 0 : AT,
+			whole ? OBJECT_BYTES : LENGTH) != c->status ||
 			read.missing != c->missing || (c->requests > 0 && httpd_requests(httpd) != c->requests))
-			fail_msg("%s: %s, %d requests; %s; %s", c->name, tb_status_name(read.status), httpd_requests(httpd), read.error.message,
+			fail_msg("%s: %s, %d requests; %s; %s", c->name, tb_status_name(read.status),
+				httpd_requests(httpd), read.error.message,
 					 read.error.detail);
 		if (read.status == TB_OK && !read.missing)
 			assert_memory_equal(read.data->data, golden + (whole ? 0 : AT), read.data->len);
@@ -268,7 +274,8 @@ lessons_stay(void **state)
 }
 
 static void
-url_is(const char *url, const char *endpoint, const char *region, TbAddressing addressing, const char *key, const char *expected)
+url_is(const char *url, const char *endpoint, const char *region, TbAddressing addressing, const char *key,
+	const char *expected)
 {
 	TbStoreSpec spec = {.url = url, .endpoint = endpoint, .region = region, .addressing = addressing};
 	TbS3Place	place;
@@ -287,18 +294,22 @@ static void
 urls(void **state)
 {
 	static const char *const bad[] = {
-		"s3://", "s3:///k", "s3://u:p@bucket/k", "s3://..", "s3://b/../k", "s3://b/k/.", "s3://b/k?x=1", "s3://b/k#f", "s3://b/a\nb",
+		"s3://", "s3:///k", "s3://u:p@bucket/k", "s3://..", "s3://b/../k", "s3://b/k/.", "s3://b/k?x=1",
+			"s3://b/k#f", "s3://b/a\nb",
 		"s3://b\xc3\xa4/k", "s3://b c/k"
 	};
-	static const char *const bad_endpoints[] = {"host", "ftp://h", "http://h/path", "http://u@h", "http://", "http://h?x", "http://\xc3\xa4.de"};
+	static const char *const bad_endpoints[] = {"host", "ftp://h", "http://h/path", "http://u@h", "http://",
+		"http://h?x", "http://\xc3\xa4.de"};
 	TbS3Place	place;
 	TbError		err;
 
 	url_is("s3://bucket/p", NULL, NULL, TB_ADDRESS_AUTO, "k", "https://bucket.s3.us-east-1.amazonaws.com/p/k");
 	url_is("s3://bucket", NULL, "eu-west-3", TB_ADDRESS_PATH, "k", "https://s3.eu-west-3.amazonaws.com/bucket/k");
-	url_is("s3://bucket", NULL, "cn-north-1", TB_ADDRESS_AUTO, "k", "https://bucket.s3.cn-north-1.amazonaws.com.cn/k");
+	url_is("s3://bucket", NULL, "cn-north-1", TB_ADDRESS_AUTO, "k",
+		"https://bucket.s3.cn-north-1.amazonaws.com.cn/k");
 	url_is("s3://my.dots", NULL, NULL, TB_ADDRESS_AUTO, "k", "https://s3.us-east-1.amazonaws.com/my.dots/k");
-	url_is("s3://Upper_case", NULL, NULL, TB_ADDRESS_VIRTUAL, "k", "https://s3.us-east-1.amazonaws.com/Upper_case/k");
+	url_is("s3://Upper_case", NULL, NULL, TB_ADDRESS_VIRTUAL, "k",
+		"https://s3.us-east-1.amazonaws.com/Upper_case/k");
 	url_is("s3://bucket/p/", "http://minio:9000", NULL, TB_ADDRESS_AUTO, "k", "http://minio:9000/bucket/p/k");
 	url_is("s3://bucket", "http://minio:9000", NULL, TB_ADDRESS_VIRTUAL, "k", "http://bucket.minio:9000/k");
 	url_is("s3://bucket", "https://minio:443/", NULL, TB_ADDRESS_AUTO, "k", "https://minio/bucket/k");
@@ -306,7 +317,8 @@ urls(void **state)
 	url_is("s3://bucket/a//b", "http://h", NULL, TB_ADDRESS_AUTO, "k", "http://h/bucket/a//b/k");
 	url_is("s3://bucket//a", "http://h", NULL, TB_ADDRESS_AUTO, "k", "http://h/bucket//a/k");
 	url_is("s3://bucket/a//", "http://h", NULL, TB_ADDRESS_AUTO, "k", "http://h/bucket/a//k");
-	url_is("s3://bucket/a b%41+", "http://h", NULL, TB_ADDRESS_AUTO, "\xc3\xa4 ?#+", "http://h/bucket/a%20b%2541%2B/%C3%A4%20%3F%23%2B");
+	url_is("s3://bucket/a b%41+", "http://h", NULL, TB_ADDRESS_AUTO, "\xc3\xa4 ?#+",
+		"http://h/bucket/a%20b%2541%2B/%C3%A4%20%3F%23%2B");
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 	{
 		TbStoreSpec spec = {.url = bad[i]};
@@ -322,7 +334,8 @@ urls(void **state)
 		if (tb_s3_place_init(&place, &spec, &err) != TB_E_INVALID)
 			fail_msg("accepted %s", bad_endpoints[i]);
 	}
-	assert_false(tb_s3_region_ok("a.b") || tb_s3_region_ok("") || tb_s3_region_ok("a/b") || tb_s3_region_ok("-a") || tb_s3_region_ok("a\n"));
+	assert_false(tb_s3_region_ok("a.b") || tb_s3_region_ok("") || tb_s3_region_ok("a/b") ||
+		tb_s3_region_ok("-a") || tb_s3_region_ok("a\n"));
 }
 
 static void
@@ -369,7 +382,8 @@ redirects(void **state)
 static void
 error_documents(void **state)
 {
-	static const char bomb[] = "<!DOCTYPE x [<!ENTITY a \"aaaa\"><!ENTITY b \"&a;&a;\">]><Error><Code>&b;</Code></Error>";
+	static const char bomb[] = "<!DOCTYPE x [<!ENTITY a \"aaaa\">"
+		"<!ENTITY b \"&a;&a;\">]><Error><Code>&b;</Code></Error>";
 	static const char deep[] = "<Error><A><Code>Inner</Code></A><Code>Outer</Code><Code2>x</Code2>";
 	TbS3Error	e;
 	char		text[16];

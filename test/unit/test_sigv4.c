@@ -1,5 +1,6 @@
 /*
- * Signatures against published ones: the examples of the S3 documentation and vectors of the Signature Version 4 test suite.
+ * Signatures against published ones: the examples of the S3 documentation and vectors of the Signature
+ * Version 4 test suite.
  */
 #include "io_help.h"
 
@@ -45,10 +46,10 @@ static const Vector s3_vectors[] = {
 
 #define HOST {"host", "example.amazonaws.com"}
 #define DATE {"x-amz-date", "20150830T123600Z"}
-#define TOKEN "AQoDYXdzEPT//////////wEXAMPLEtc764bNrC9SAPBSM22wDOk4x4HIZ8j4FZTwdQWLWsKWHGBuFqwAeMicRXmxfpSPfIeoIYRqTflf" \
-	"KD8YUuwthAx7mSEI/qkPpKPi/kMcGdQrmGdeehM4IC1NtBmUpp2wUE8phUZampKsburEDy0KPkyQDYwT7WZ0wq5VSXDvp75YU9HFvlRd8Tx6q6fE" \
-	"8YQcHNVXAkiY9q6d+xo0rKwT38xVqr7ZD0u0iPPkUL64lIZbqBAz+scqKmlzm8FDrypNC9Yjc8fPOLn9FX9KSYvKTr4rvx3iSIlTJabIQwj2ICCR" \
-	"/oLxBA=="
+#define TOKEN "AQoDYXdzEPT//////////wEXAMPLEtc764bNrC9SAPBSM22wDOk4x4HIZ8j4FZTwdQWLWsKWHGBuFqwAeMicRXmxfp" \
+	"SPfIeoIYRqTflfKD8YUuwthAx7mSEI/qkPpKPi/kMcGdQrmGdeehM4IC1NtBmUpp2wUE8phUZampKsburEDy0KPkyQ" \
+	"DYwT7WZ0wq5VSXDvp75YU9HFvlRd8Tx6q6fE8YQcHNVXAkiY9q6d+xo0rKwT38xVqr7ZD0u0iPPkUL64lIZbqBAz+s" \
+	"cqKmlzm8FDrypNC9Yjc8fPOLn9FX9KSYvKTr4rvx3iSIlTJabIQwj2ICCR/oLxBA=="
 
 static const Vector suite[] = {
 	{"get-vanilla", "GET", "/", NULL, NULL, {HOST, DATE}, "host;x-amz-date",
@@ -69,7 +70,8 @@ static const Vector suite[] = {
 		"host;my-header1;x-amz-date",
 	"c9d5ea9f3f72853aea855b47ea873832890dbdd183b4468f858259531a5138ea"},
 	{"get-header-value-order", "GET", "/", NULL, NULL,
-		{HOST, {"my-header1", "value4"}, {"my-header1", "value1"}, {"my-header1", "value3"}, {"my-header1", "value2"},
+		{HOST, {"my-header1", "value4"}, {"my-header1", "value1"}, {"my-header1", "value3"}, {"my-header1",
+			"value2"},
 		DATE}, "host;my-header1;x-amz-date",
 	"08c7e5a9acfcfeb3ab6b2185e75ce8b1deb5e634ec47601a50643f830c755c01"},
 	{"post-vanilla", "POST", "/", NULL, NULL, {HOST, DATE}, "host;x-amz-date",
