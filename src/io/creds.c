@@ -1,6 +1,6 @@
 /*
- * The credentials of one store: fixed ones, none, or what a shared source says (creds_source.c). Those who wait hang on it, so
- * that they go with their store.
+ * The credentials of one store: fixed ones, none, or what a shared source says (creds_source.c). Those who wait
+ * hang on it, so that they go with their store.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1			/* explicit_bzero */
@@ -73,7 +73,8 @@ tb_creds_get(TbCreds *creds, TbCredsNow *now, TbError *err)
 	else if (!creds->anonymous && (keys->access_key_id == NULL || keys->secret_access_key == NULL))
 	{
 		tb_fail(err, TB_E_AUTH, "no credentials for the store");
-		tb_error_hint(err, "Set access_key_id and secret_access_key in the user mapping, or the server's option anonymous.");
+		tb_error_hint(err,
+			"Set access_key_id and secret_access_key in the user mapping, or the server's option anonymous.");
 		return TB_E_AUTH;
 	}
 	now->access_key_id = keys->access_key_id;
@@ -193,8 +194,9 @@ hex_digit(char c)
 }
 
 /*
- * The secret goes in, one way: who knows no more than a key id of somebody else's is not to share what was read with it. (Keys are
- * rotated together with their ids, so nothing is lost by that.) The token does not: sessions come and go.
+ * The secret goes in, one way: who knows no more than a key id of somebody else's is not to share what was read
+ * with it. (Keys are rotated together with their ids, so nothing is lost by that.) The token does not: sessions
+ * come and go.
  */
 void
 tb_creds_scope(const TbCreds *creds, uint8_t scope[32])

@@ -1,13 +1,14 @@
 /*
  * Where the credentials of an s3 store come from, and when they are renewed. Private to the room.
  *
- * A TbCreds is the store's: fixed ones, or those of a provider (environment, profile, web identity, container, instance), which
- * are asked for when first needed, renewed in the background before they expire and at once when the server says that they
- * have. Several stores of an engine with equal specs share what a provider said (a hundred stores, one request to the metadata
- * service). Secrets are wiped when replaced and never enter a TbError.
+ * A TbCreds is the store's: fixed ones, or those of a provider (environment, profile, web identity, container,
+ * instance), which are asked for when first needed, renewed in the background before they expire and at once
+ * when the server says that they have. Several stores of an engine with equal specs share what a provider said
+ * (a hundred stores, one request to the metadata service). Secrets are wiped when replaced and never enter a
+ * TbError.
  *
- * No provider is asked unless the spec names it, so nothing waits for a metadata service that is not there; one that is named
- * and does not answer fails within 2 s.
+ * No provider is asked unless the spec names it, so nothing waits for a metadata service that is not there; one
+ * that is named and does not answer fails within 2 s.
  *
  * thread: the loop's.
  */
@@ -42,12 +43,14 @@ typedef struct TbCredsWaiter
 extern void tb_creds_wait(TbCreds *creds, TbCredsWaiter *waiter);
 extern void tb_creds_leave(TbCreds *creds, TbCredsWaiter *waiter);
 
-/* The server refused those of `serial` as expired or unknown. True: others are here or on their way (get again); false: there are no others. */
+/* The server refused those of `serial` as expired or unknown. True: others are here or on their way (get
+ * again); false: there are no others. */
 extern bool tb_creds_refused(TbCreds *creds, uint64_t serial);
 /* Replace fixed ones. errors: NOMEM. */
 extern TbStatus tb_creds_set(TbCreds *creds, const char *access_key_id, const char *secret_access_key,
 							 const char *session_token, TbError *err) TB_MUST_CHECK;
-/* A hash over who they stand for (key id and, one way, its secret; or the provider and its settings; not the token): for the cache's
+/* A hash over who they stand for (key id and, one way,
+			its secret; or the provider and its settings; not the token): for the cache's
  * scope. Whoever knows only the key id of another shares nothing with them. */
 extern void tb_creds_scope(const TbCreds *creds, uint8_t scope[32]);
 

@@ -1,6 +1,6 @@
 /*
- * Provider "container": the service that a container's agent offers (ECS, EKS). A full url may lead to any host by https, by
- * http only to this machine and to the agents' own addresses.
+ * Provider "container": the service that a container's agent offers (ECS, EKS). A full url may lead to any host
+ * by https, by http only to this machine and to the agents' own addresses.
  */
 #include "io/creds_parts.h"
 

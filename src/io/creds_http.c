@@ -1,7 +1,7 @@
 /*
- * A provider's requests: one at a time, small answers, at most TB_CREDS_REQUEST_MS each, tried once more where the service is
- * there but had trouble. Redirects are not followed. Which addresses stores may reach is no matter here: these services are
- * named by the administrator, and metadata services have link-local addresses.
+ * A provider's requests: one at a time, small answers, at most TB_CREDS_REQUEST_MS each, tried once more where
+ * the service is there but had trouble. Redirects are not followed. Which addresses stores may reach is no
+ * matter here: these services are named by the administrator, and metadata services have link-local addresses.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1			/* explicit_bzero */

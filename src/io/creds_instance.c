@@ -1,4 +1,5 @@
-/* Provider "instance": the metadata service of a virtual machine, version 2: a session token, the role's name, the role's keys. */
+/* Provider "instance": the metadata service of a virtual machine, version 2: a session token, the role's name,
+ * the role's keys. */
 #include "io/creds_parts.h"
 
 #include <string.h>
@@ -76,7 +77,8 @@ answered(TbAsk *ask, long http_status, const TbBuf *body)
 	if (ask->step == STEP_KEYS)
 		return tb_ask_take_json(ask, body);
 	line = first_line(body);
-	if (line == NULL || (ask->step == STEP_ROLE && line[strspn(line, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	if (line == NULL || (ask->step == STEP_ROLE && line[strspn(line,
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 															  "0123456789+=,.@_-")] != '\0'))
 	{
 		tb_wipe_text(line);

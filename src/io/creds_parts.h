@@ -1,7 +1,7 @@
 /*
- * What credentials are made of; private to creds*.c. A provider is one file with one const TbCredsProvider and a line in
- * creds_source.c. It is asked: it fills ask->keys at once, or makes HTTP requests one after another and fills them from the
- * answers. Files and environment are read on the spot: they are small and local.
+ * What credentials are made of; private to creds*.c. A provider is one file with one const TbCredsProvider and
+ * a line in creds_source.c. It is asked: it fills ask->keys at once, or makes HTTP requests one after another
+ * and fills them from the answers. Files and environment are read on the spot: they are small and local.
  */
 #ifndef TB_IO_CREDS_PARTS_H
 #define TB_IO_CREDS_PARTS_H
@@ -117,7 +117,8 @@ extern void tb_ask_xml_code(const TbBuf *body, char *code, size_t size);
 typedef struct TbCredsSource TbCredsSource;
 
 /* errors: INVALID (unknown provider), NOMEM. owns: a use of the caller's, tb_creds_source_close. */
-extern TbStatus tb_creds_source_open(TbIo *io, const TbStoreSpec *spec, TbCreds *user, TbCredsSource **source, TbError *err);
+extern TbStatus tb_creds_source_open(TbIo *io, const TbStoreSpec *spec, TbCreds *user, TbCredsSource **source,
+			TbError *err);
 extern void tb_creds_source_close(TbCredsSource *source, TbCreds *user);
 extern TbStatus tb_creds_source_get(TbCredsSource *source, const TbKeys **keys, uint64_t *serial, TbError *err);
 extern bool tb_creds_source_refused(TbCredsSource *source, uint64_t serial);

@@ -134,7 +134,8 @@ from_file(TbAsk *ask, const char *path, bool config, bool *seen)
 	{
 		if (section.token != NULL && !tb_keys_text_ok(section.token, LINE_MAX_BYTES))
 			section.token = NULL;
-		status = tb_keys_copy(&ask->keys, section.id, section.secret, section.token) == TB_OK ? TB_OK : tb_ask_nomem(ask);
+		status = tb_keys_copy(&ask->keys, section.id, section.secret, section.token) == TB_OK ? TB_OK :
+			tb_ask_nomem(ask);
 	}
 	else if (section.process)
 		status = tb_ask_none(ask, "the profile names a credential_process, and no programs are run");

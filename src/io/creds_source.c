@@ -1,6 +1,7 @@
 /*
- * Credentials that somebody else hands out: which provider has some, until when they hold, and who shares them. All stores of a TbIo
- * that name the same providers and profile use one source, so that a hundred stores make one request to a metadata service.
+ * Credentials that somebody else hands out: which provider has some, until when they hold, and who shares them.
+ * All stores of a TbIo that name the same providers and profile use one source, so that a hundred stores make
+ * one request to a metadata service.
  *
  *   get: held ones -> OK     none -> ask the list in order -> OK (files, environment) | AGAIN -> ended -> wake | AUTH
  *   timer, before they expire: ask again while the old ones are used
@@ -211,7 +212,8 @@ ask_all(TbCredsSource *source)
 {
 	source->at = 0;
 	tb_fail(&source->error, TB_E_AUTH, "no credentials could be found");
-	tb_error_hint(&source->error, "Check the server's options credentials and profile, and the environment of the database server.");
+	tb_error_hint(&source->error,
+		"Check the server's options credentials and profile, and the environment of the database server.");
 	return ask_on(source);
 }
 
@@ -322,8 +324,10 @@ void
 tb_creds_source_hash(const TbCredsSource *source, TbSha256 *sha)
 {
 	static const char *const settings[] = {
-		"AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_ROLE_ARN",
-		"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+		"AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE",
+			"AWS_ROLE_ARN",
+		"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+		"AWS_EC2_METADATA_SERVICE_ENDPOINT",
 	};
 	const char *profile = source->profile != NULL ? source->profile : "";
 

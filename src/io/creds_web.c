@@ -83,7 +83,8 @@ ask_sts(TbAsk *ask)
 	const char *path = tb_ask_env("AWS_WEB_IDENTITY_TOKEN_FILE");
 	const char *role = tb_ask_env("AWS_ROLE_ARN");
 	const char *session = tb_ask_env("AWS_ROLE_SESSION_NAME");
-	TbAskRequest request = {"POST", NULL, {"Content-Type: application/x-www-form-urlencoded", "Accept: text/xml"}, NULL};
+	TbAskRequest request = {"POST", NULL, {"Content-Type: application/x-www-form-urlencoded",
+		"Accept: text/xml"}, NULL};
 	TbBuf	   *file;
 
 	if (path == NULL)

@@ -1,6 +1,6 @@
 /*
- * Which options of servers and user mappings go together, and which only a superuser may set. Values are option.c's. Errors
- * name options, never values.
+ * Which options of servers and user mappings go together, and which only a superuser may set. Values are
+ * option.c's. Errors name options, never values.
  */
 #include "postgres.h"
 

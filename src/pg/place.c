@@ -1,6 +1,6 @@
 /*
- * Where a foreign server leads for a user: whether the server's owner may name the place, and whose credentials count. Rights are
- * looked at here, at each execution, whatever was allowed when the options were set.
+ * Where a foreign server leads for a user: whether the server's owner may name the place, and whose credentials
+ * count. Rights are looked at here, at each execution, whatever was allowed when the options were set.
  */
 #include "postgres.h"
 

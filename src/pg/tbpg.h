@@ -59,13 +59,15 @@ extern char *tbpg_clean_text(const char *text);	/* a copy that is valid in the d
 
 /* ---- wait.c: the only waiter of a backend ---- */
 extern TbEngine *tbpg_engine(void); /* this process's engine, made on first use, no threads */
-/* The books of the node, shared by all processes of the cluster; those of this session where the file cannot be used (said once in the log). */
+/* The books of the node, shared by all processes of the cluster; those of this session where the file cannot be
+ * used (said once in the log). */
 extern TbNode *tbpg_node(void);
 extern char *tbpg_counters_name(const char *server); /* "database.server" in UTF-8: what its counters are kept under */
 extern void tbpg_node_limits(TbNodeLimits *limits); /* as the settings say now */
 #define TBPG_NODE_FILE PG_STAT_TMP_DIR "/tensorbank.node"	/* base backups leave that directory out */
 extern void tbpg_wait(void);		/* sleep until the latch or the engine has something; interrupts; pump */
-/* Also sleep for a socket (streamer): WL_SOCKET_READABLE/WRITEABLE; returns when it may be ready or timeout_ms went by (-1: none). */
+/* Also sleep for a socket (streamer): WL_SOCKET_READABLE/WRITEABLE; returns when it may be ready or timeout_ms
+ * went by (-1: none). */
 extern void tbpg_wait_socket(int socket, int events, long timeout_ms);
 
 /* Call an expression that returns TbStatus until it is no longer AGAIN, waiting in between; raise on error. */
@@ -92,8 +94,9 @@ extern const char *tbpg_option(List *options, const char *name);	/* value or NUL
 /* ---- source.c: rights and stores ---- */
 /*
  * The source of a server for a user: checks that the server's owner may name the place (file:// needs
- * pg_read_server_files, network needs USAGE on the wrapper). Cached per (server, mapping); borrowed: take a reference to keep
- * it beyond the current call. The caller has checked the user's rights on the table or server.
+ * pg_read_server_files, network needs USAGE on the wrapper). Cached per (server, mapping); borrowed: take a
+ * reference to keep it beyond the current call. The caller has checked the user's rights on the table or
+ * server.
  */
 extern TbSource *tbpg_source(Oid server, Oid user);
 /* Where indexes and datasets of a server go: index_url, else the server's url. write: the owner needs pg_write_server_files for
@@ -123,7 +126,8 @@ typedef struct TbpgPlace
 	char	   *credentials;
 	char	   *profile;
 } TbpgPlace;
-/* The place of a server for a user. errors: 42501, 2F003 of the owner, HV00D, HV024, HV002 of what does not go together. */
+/* The place of a server for a user. errors: 42501, 2F003 of the owner, HV00D, HV024, HV002 of what does not go
+ * together. */
 extern void tbpg_place(Oid server, Oid user, bool index, TbpgPlace *place);
 extern TbStoreSpec tbpg_place_spec(const TbpgPlace *place); /* borrows place's strings */
 extern void tbpg_place_wipe(TbpgPlace *place);	/* its secrets, once they are handed over */
@@ -164,9 +168,10 @@ typedef struct TbpgTable
 } TbpgTable;
 
 /*
- * The table of a foreign table for a user's mapping; cached with invalidation and metadata_max_age; waits for metadata and coordinates.
- * Borrowed: valid until the next call in this backend; keep it longer with tbpg_table_pin (pg/table.h).
- * errors: HV00D/HV024 options, HV005 array, HV007 column, HV004 column type (hint names the right one), and the store's.
+ * The table of a foreign table for a user's mapping; cached with invalidation and metadata_max_age; waits for
+ * metadata and coordinates. Borrowed: valid until the next call in this backend; keep it longer with
+ * tbpg_table_pin (pg/table.h). errors: HV00D/HV024 options, HV005 array, HV007 column, HV004 column type (hint
+ * names the right one), and the store's.
  */
 extern TbpgTable *tbpg_table(Oid relid, Oid user);
 extern void tbpg_forget_table(Oid relid);	/* after build_index */
@@ -217,8 +222,9 @@ extern void tbpg_ref_stamp(TbpgRef *ref, Oid user);
  */
 extern int64 tbpg_stamp_open(MemoryContext context);
 /*
- * Rights at use: a stamp of this very statement lets the stamped user's mapping and rights count; else the current user needs SELECT on the
- * column. Resolves table, array and region (proved to lie inside). errors: 42501, 42P01, 42703.
+ * Rights at use: a stamp of this very statement lets the stamped user's mapping and rights count; else the
+ * current user needs SELECT on the column. Resolves table, array and region (proved to lie inside). errors:
+ * 42501, 42P01, 42703.
  */
 typedef struct TbpgResolved
 {
@@ -232,7 +238,8 @@ typedef struct TbpgResolved
 extern void tbpg_ref_resolve(const TbpgRef *ref, TbpgResolved *resolved);
 
 /* ---- read-ahead (ahead.c): fetches that a scan began, found again by read() ---- */
-/* Begin to fetch a ref's bytes for this query, within tensorbank.read_ahead; silently does nothing when the budget is used. */
+/* Begin to fetch a ref's bytes for this query, within tensorbank.read_ahead; silently does nothing when the
+ * budget is used. */
 extern bool tbpg_ahead_begin(const TbpgRef *ref, TbArray *array, const TbRegion *region);
 /* The same, told apart by scan (any address that is its own), so that one scan's end leaves another's alone. */
 extern bool tbpg_ahead_begin_for(const void *scan, const TbpgRef *ref, TbArray *array, const TbRegion *region);

@@ -122,8 +122,8 @@ item_failed(TbItem *item, const TbError *error)
 }
 
 /*
- * Whether an item that failed is to be started again once the stream has other credentials: they were refused, and there
- * have been none yet that brought nothing. renewal: whose credentials it was begun with.
+ * Whether an item that failed is to be started again once the stream has other credentials: they were refused,
+ * and there have been none yet that brought nothing. renewal: whose credentials it was begun with.
  */
 static bool
 is_renewable(TbStream *stream, const TbError *error, uint32_t renewal)

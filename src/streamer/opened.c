@@ -77,7 +77,8 @@ tb_opened_attempt_next(TbReply *reply, TbError *err)
 	status = tb_stream_next(opened->stream, &batch, &end, &reply->busy, err);
 	opened->asked = status == TB_AGAIN;
 	if (status == TB_E_AUTH && tb_stream_wants_renewal(opened->stream))
-		return tb_buf_printf(reply->body, ",\"renew\":true") == TB_OK ? TB_OK : tb_fail(err, TB_E_NOMEM, "out of memory");
+		return tb_buf_printf(reply->body, ",\"renew\":true") == TB_OK ? TB_OK : tb_fail(err, TB_E_NOMEM,
+			"out of memory");
 	if (status != TB_OK)
 		return status;
 	status = tb_buf_printf(reply->body, ",");

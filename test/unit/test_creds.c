@@ -1,6 +1,6 @@
 /*
- * Where credentials come from: each provider against files, the environment and a scripted service; sharing, waiting, renewal,
- * refusal; and that no secret shows in an error.
+ * Where credentials come from: each provider against files, the environment and a scripted service; sharing,
+ * waiting, renewal, refusal; and that no secret shows in an error.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1			/* memmem */
@@ -285,7 +285,8 @@ test_profile(void **state)
 	setenv("AWS_SHARED_CREDENTIALS_FILE",
 		   write_file("c", "# comment\n[other]\naws_access_key_id = X\n\n[default]\r\naws_access_key_id=" ID "\r\n"
 					  "  nested = 1\naws_secret_access_key = " SECRET " \n[ two ]\naws_access_key_id = AKID2\n"
-					  "aws_secret_access_key=" SECRET "\naws_session_token\t=\t" TOKEN "\n[run]\ncredential_process = /bin/false\n"
+					  "aws_secret_access_key=" SECRET "\naws_session_token\t=\t" TOKEN "\n"
+					  "[run]\ncredential_process = /bin/false\n"
 					  "[half]\naws_access_key_id = X\n[broken\naws_secret_access_key = Y"), 1);
 	expect("profile", NULL, ID, NULL, NULL);
 	expect("profile", "default", ID, NULL, NULL);
@@ -298,7 +299,8 @@ test_profile(void **state)
 	expect("profile", "other", NULL, NULL, "no access key");
 	setenv("AWS_CONFIG_FILE",
 		   write_file("f", "[profile three]\naws_access_key_id = AKID3\naws_secret_access_key = " SECRET "\n"
-					  "[four]\naws_access_key_id = AKID4\naws_secret_access_key = " SECRET "\n[profile role]\nrole_arn = r\n"), 1);
+					  "[four]\naws_access_key_id = AKID4\naws_secret_access_key = " SECRET "\n"
+					  "[profile role]\nrole_arn = r\n"), 1);
 	expect("profile", "three", "AKID3", NULL, NULL);
 	expect("profile", "four", NULL, NULL, "no such profile");
 	expect("profile", "role", NULL, NULL, "not followed");
@@ -322,7 +324,8 @@ test_profile_changes(void **state)
 	TbError		err;
 	uint64_t	first;
 
-	setenv("AWS_SHARED_CREDENTIALS_FILE", write_file("c", "[default]\naws_access_key_id=A\naws_secret_access_key=B\n"), 1);
+	setenv("AWS_SHARED_CREDENTIALS_FILE", write_file("c",
+		"[default]\naws_access_key_id=A\naws_secret_access_key=B\n"), 1);
 	rig_open(&rig, 0, NULL);
 	creds = open_creds(&rig, "profile", NULL);
 	assert_int_equal(tb_creds_get(creds, &now, &err), TB_OK);
@@ -374,8 +377,10 @@ keys_json(HttpdConn *conn, Script *script)
 
 	iso_time(at, script->life_s);
 	script->answers++;
-	(void) snprintf(body, sizeof(body), "{\"Code\": \"Success\", \"AccessKeyId\": \"%s%.0d\", \"SecretAccessKey\": \"%s\","
-					" \"Token\": \"%s\", \"Expiration\": \"%s\"}", ID, script->rotate ? script->answers : 0, SECRET, TOKEN, at);
+	(void) snprintf(body, sizeof(body),
+		"{\"Code\": \"Success\", \"AccessKeyId\": \"%s%.0d\", \"SecretAccessKey\": \"%s\","
+					" \"Token\": \"%s\", \"Expiration\": \"%s\"}",
+					ID, script->rotate ? script->answers : 0, SECRET, TOKEN, at);
 	answer(conn, script, "application/json", body);
 }
 
@@ -392,9 +397,11 @@ service(HttpdConn *conn, const HttpdRequest *request, void *arg)
 	if (script->hang)
 		httpd_hang(conn);
 	else if (strcmp(request->path, "/latest/api/token") == 0 && strncmp(request->head, "PUT ", 4) == 0)
-		answer(conn, script, "text/plain", "session-canary");
+		answer(conn, script, "text/plain",
+			"session-canary");
 	else if (strncmp(request->path, "/latest/", 8) == 0 &&
-			 (!httpd_header(request, "X-aws-ec2-metadata-token", value, sizeof(value)) || strcmp(value, "session-canary") != 0))
+			 (!httpd_header(request, "X-aws-ec2-metadata-token", value, sizeof(value)) ||
+			  strcmp(value, "session-canary") != 0))
 		httpd_status(conn, 401, "");
 	else if (strcmp(request->path, "/latest/meta-data/iam/security-credentials/") == 0)
 		answer(conn, script, "text/plain", "the-role\n");
@@ -407,10 +414,12 @@ service(HttpdConn *conn, const HttpdRequest *request, void *arg)
 		script->answers++;
 		(void) snprintf(body, sizeof(body), script->status == 0 ?
 						"<AssumeRoleWithWebIdentityResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\">"
-						"<AssumeRoleWithWebIdentityResult><Credentials><SessionToken>%s</SessionToken><SecretAccessKey>%s"
+						"<AssumeRoleWithWebIdentityResult><Credentials>"
+						"<SessionToken>%s</SessionToken><SecretAccessKey>%s"
 						"</SecretAccessKey><Expiration>%s</Expiration><AccessKeyId>%s</AccessKeyId></Credentials>"
 						"</AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>" :
-						"<ErrorResponse><Error><Code>InvalidIdentityToken</Code><Message>%s%s%s%s</Message></Error></ErrorResponse>",
+						"<ErrorResponse><Error><Code>InvalidIdentityToken</Code>"
+						"<Message>%s%s%s%s</Message></Error></ErrorResponse>",
 						TOKEN, SECRET, at, ID);
 		answer(conn, script, "text/xml", body);
 	}
@@ -458,7 +467,8 @@ test_container(void **state)
 {
 	static const char *const refused[] = {
 		"http://example.com/agent", "http://10.0.0.1/agent", "http://127.0.0.1@example.com/", "http://127.example.com/",
-		"http://169.254.170.2.example.com/", "http://169.254.169.254/", "ftp://127.0.0.1/", "http://localhost.example.com/"
+		"http://169.254.170.2.example.com/", "http://169.254.169.254/", "ftp://127.0.0.1/",
+		"http://localhost.example.com/"
 	};
 	Script		script = {.life_s = 3600};
 	Httpd	   *httpd = httpd_start(service, &script);
