@@ -154,7 +154,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                    "Last-Modified": email.utils.formatdate(modified, usegmt=True)}
         if asked and action != "xml":
             said = start + (options.get("shift", 1) if action == "wrong_range" else 0)
-            size = options.get("total", total)
+            size = start + len(part) if options.get("ends") else options.get("total", total)
             headers["Content-Range"] = f"bytes {said}-{said + len(part) - 1}/{size}"
         headers["Content-Length"] = str(len(part))
         if action == "chunked":
@@ -167,7 +167,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if action == "length":
             headers["Content-Length"] = str(len(part) + options.get("more", 7))
         headers.update(options.get("headers", {}))
-        self.send_response(206 if "Content-Range" in headers and asked and action != "xml" else 200)
+        self.send_response(206 if asked and action != "xml" else 200)
         for name, value in headers.items():
             if value is not None:
                 self.send_header(name, value)
