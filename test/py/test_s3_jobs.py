@@ -9,21 +9,18 @@ import s3
 import tensorbank
 import zarrs
 
-if not s3.available():
-    pytest.skip("the script of the S3 servers is not there", allow_module_level=True)
-
-
 @pytest.fixture(scope="module", params=s3.KINDS)
-def bucket(request, folder):
-    server = s3.Server(request.param, f"{folder}/{request.param}")
-    yield server
-    server.wipe()
+def bucket(request, s3_servers):
+    try:
+        return s3_servers.get(request.param)
+    except s3.Unavailable as why:
+        pytest.skip(str(why))
 
 
 @pytest.fixture
 def place(bucket, db, conn, tmp_path, request):
     """A schema and a server of the test's own; the prefix they lie below."""
-    name = request.node.name.split("[")[0] + "_" + bucket.env["S3_KIND"]
+    name = request.node.name.split("[")[0] + "_" + bucket.kind
     conn.execute(f"CREATE SERVER {name} FOREIGN DATA WRAPPER tensorbank OPTIONS (url 's3://{bucket.bucket}/{name}', "
                  f"endpoint '{bucket.endpoint}', region 'us-east-1')")
     conn.execute(f"CREATE USER MAPPING FOR CURRENT_USER SERVER {name} OPTIONS (access_key_id '{bucket.access_key}', "
