@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #define NS_PER_MS INT64_C(1000000)
+#define LIMIT_MS 100			/* between looks at the node's share of connections */
 #define TURNS 4					/* rounds with curl before others get the loop again */
 #define RECEIVE_BYTES (128L << 10)	/* more costs memory and gains nothing */
 
@@ -54,6 +55,8 @@ struct TbHttp
 	bool		kick_waits;		/* the task is deferred */
 	bool		kick_wanted;
 	bool		inside;			/* run is on the stack */
+	long		limit;			/* connections, as curl was told */
+	int64_t		limit_ns;		/* when that was looked at */
 	bool		broken;			/* the multi handle took harm; made anew when nothing runs */
 };
 
@@ -425,11 +428,39 @@ watchdog_fired(TbTimer *timer)
 		give_up(http);
 }
 
+/* Connections that this process may hold now: its share of the node's where there is one. */
+static long
+connections_now(const TbHttp *http)
+{
+	const TbIoOptions *o = http->options;
+	TbNodeLimits limits = {o->max_connections, o->max_requests_in_flight, o->io_memory_bytes};
+
+	return o->node != NULL ? tb_node_connections(o->node, &limits) : o->max_connections;
+}
+
+/* Have curl keep to it. What is idle above it is closed as others end. */
+static void
+follow_limit(TbHttp *http)
+{
+	int64_t		now_ns = tb_now_ns();
+	long		n;
+
+	if (http->options->node == NULL || now_ns - http->limit_ns < LIMIT_MS * NS_PER_MS)
+		return;
+	http->limit_ns = now_ns;
+	n = connections_now(http);
+	if (n == http->limit)
+		return;
+	http->limit = n;
+	(void) curl_multi_setopt(http->multi, CURLMOPT_MAXCONNECTS, n);
+	(void) curl_multi_setopt(http->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, n);
+}
+
 static CURLM *
 new_multi(TbHttp *http)
 {
 	CURLM	   *multi = curl_multi_init();
-	long		n = http->options->max_connections;
+	long		n = http->limit = connections_now(http);
 
 	if (multi == NULL)
 		return NULL;
@@ -562,6 +593,7 @@ tb_http_start(TbHttp *http, TbTransfer *t)
 	t->refused = t->permitted = false;
 	t->bytes = t->window_bytes = t->sent = 0;
 	t->waited_ns = t->window_ns = 0;
+	follow_limit(http);
 	if (curl_multi_add_handle(http->multi, t->easy) != CURLM_OK)
 		return TB_E_NOMEM;
 	if (http->first == NULL)
