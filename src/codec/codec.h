@@ -118,9 +118,6 @@ extern TbStatus tb_chain_decode(const TbChain *chain, const uint8_t *src, size_t
 
 #define TB_CHUNK_MAX_BYTES ((size_t) 1 << 31)	/* a decoded chunk may not be larger: LIMIT */
 
-/* CRC-32C (Castagnoli), hardware where there is any. Also used by the index and shard indexes. */
-extern uint32_t tb_crc32c(uint32_t crc, const void *bytes, size_t len);
-
 /* Encoders that our own files need (index, datasets): zstd at a level. owns: appended to out. */
 extern TbStatus tb_zstd_encode(const void *src, size_t len, int level, TbBuf *out,
 							   TbError *err) TB_MUST_CHECK;

@@ -74,9 +74,6 @@ extern void tb_unshuffle(size_t size, size_t len, const uint8_t *src, uint8_t *d
 extern void tb_unbitshuffle(size_t size, size_t len, const uint8_t *src, uint8_t *dst,
 							uint8_t *work);
 
-/* tb_crc32c without the machine's instruction. */
-extern uint32_t tb_crc32c_plain(uint32_t crc, const uint8_t *bytes, size_t len);
-
 /* Append "name" or "name(level 3, shuffle bitshuffle)" to a chain's description. errors: NOMEM. */
 extern TbStatus tb_codec_describe(TbBuf *text, const char *name,
 								  const TbJson *config) TB_MUST_CHECK;

@@ -106,6 +106,28 @@ test_random_and_equal(void **state)
 	assert_memory_not_equal(a + 32, b + 32, 32);
 }
 
+/* The lanes by the plain table, whatever the machine has. */
+static void
+test_lanes(void **state)
+{
+	uint8_t		bytes[1000];
+
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (uint8_t) tb_mix64(i);
+	assert_int_equal(tb_crc32c(0, "123456789", 9), 0xe3069283);
+	for (size_t len = 0; len <= sizeof(bytes); len++)
+	{
+		size_t		lane = len / 24 * 8;
+		uint64_t	crc[3];
+		uint32_t	want;
+
+		for (size_t k = 0; k < 3; k++)
+			crc[k] = (uint32_t) ~tb_crc32c_plain(0, bytes + k * lane, lane);
+		want = tb_crc32c_plain(tb_crc32c_plain(0, (uint8_t *) crc, sizeof(crc)), bytes + 3 * lane, len - 3 * lane);
+		assert_int_equal(tb_crc32c_lanes(bytes, len), want);
+	}
+}
+
 int
 main(void)
 {
@@ -113,6 +135,7 @@ main(void)
 		cmocka_unit_test(test_sha256),
 		cmocka_unit_test(test_mix),
 		cmocka_unit_test(test_hash64),
+		cmocka_unit_test(test_lanes),
 		cmocka_unit_test(test_random_and_equal),
 	};
 
