@@ -39,18 +39,17 @@ typedef struct TbAioOp
 	int64_t		result;			/* bytes, less than len at the end of the file; or -errno */
 
 	/* the room's */
-	size_t		at;
+	size_t		at;				/* bytes transferred so far */
 	struct TbAioOp *next;
 	TbTask		task;
-	TbTask		back;
 	TbAio	   *aio;
 } TbAioOp;
 extern void tb_aio_submit(TbAio *aio, TbAioOp *op);
 
 /* A buffer that the method knows beforehand (io_uring: registered), for reads and writes of up to its size; NULL when all are in use:
  * use any other memory then. */
-#define TB_AIO_FIXED_BYTES ((size_t) 2 << 20)
-#define TB_AIO_FIXED_COUNT 16
+#define TB_AIO_FIXED_BYTES ((size_t) 1 << 20)
+#define TB_AIO_FIXED_COUNT 8
 extern TbBuf *tb_aio_fixed(TbAio *aio);
 
 #endif
