@@ -208,8 +208,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def send_chunked(self, part, cut):
         half = len(part) // 2
-        for piece in (part[:half], part[half:]):
-            if piece and not (cut and piece is part[half:]):
+        for piece in (part[:half], b"" if cut else part[half:]):
+            if piece:
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
         if cut:
             self.wfile.write(b"%x\r\n%s" % (len(part) - half, part[half:-1]))
@@ -330,6 +330,12 @@ class Faulty:
     def requests(self, pattern):
         with self.lock:
             return [entry for entry in self.log if re.search(pattern, entry[1])]
+
+    def settle(self, seconds=3):
+        """Until no connection is left of sessions that ended: late requests of theirs would take rules meant for others."""
+        end = time.monotonic() + seconds
+        while self.open and time.monotonic() < end:
+            time.sleep(0.01)
 
     def stop(self):
         self.reset()
