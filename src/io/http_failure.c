@@ -27,7 +27,7 @@ static const Meaning meanings[] = {
 	{CURLE_RECV_ERROR, TB_E_LOST, true, "connection was lost"},
 	{CURLE_SEND_ERROR, TB_E_LOST, true, "connection was lost"},
 	{CURLE_PARTIAL_FILE, TB_E_LOST, true, "answer ends early"},
-	{CURLE_UNSUPPORTED_PROTOCOL, TB_E_PROTOCOL, false, "server does not speak HTTP"},
+	{CURLE_UNSUPPORTED_PROTOCOL, TB_E_PROTOCOL, true, "server does not speak HTTP"},
 	{CURLE_WEIRD_SERVER_REPLY, TB_E_PROTOCOL, true, "server does not speak HTTP"},
 	{CURLE_OUT_OF_MEMORY, TB_E_NOMEM, false, "out of memory"},
 };
@@ -61,6 +61,7 @@ tb_http_failure(const TbTransfer *t, CURLcode code, const char *text, TbOp *op)
 	if (t->no_sockets)
 	{
 		tb_op_fail(op, TB_E_THROTTLED, true, "too many open files");
+		tb_error_hint(&op->error, "Lower tensorbank.max_connections.");
 		return;
 	}
 	if (code == CURLE_OPERATION_TIMEDOUT && !t->answered && !t->stalled &&
