@@ -49,19 +49,14 @@ def wait_for(check, seconds=10.0, every=0.05):
 
 
 class Cluster:
-    def __init__(self, folder, *options, descriptors=None):
+    def __init__(self, folder, *options):
         self.folder = str(folder)
         self.options = options
-        #: most files that its processes may open
-        self.descriptors = descriptors
         self.port = free_port()
         self.socket = None
 
     def script(self, *arguments):
-        command = [f"{ROOT}/test/cluster.sh", *arguments]
-        if self.descriptors:
-            command = ["bash", "-c", f'ulimit -Sn {self.descriptors}; exec "$@"', "-", *command]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run([f"{ROOT}/test/cluster.sh", *arguments], capture_output=True, text=True, timeout=120)
         if done.returncode != 0:
             raise RuntimeError(f"cluster.sh {arguments[0]}: {done.stderr}{self.log()[-3000:]}")
         return done.stdout.strip()
