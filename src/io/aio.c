@@ -19,7 +19,7 @@ tb_aio_ended(TbAio *aio, TbAioOp *op)
 	if (aio->ended == NULL)
 	{
 		aio->ended = op;
-		while (write(aio->watch.fd, &one, sizeof(one)) < 0 && errno == EINTR)
+		while (!aio->taking && write(aio->watch.fd, &one, sizeof(one)) < 0 && errno == EINTR)
 			;
 	}
 	else
@@ -50,7 +50,11 @@ something_ended(TbWatch *watch, uint32_t events)
 	if (read(watch->fd, &count, sizeof(count)) < 0 && errno != EAGAIN && errno != EINTR)
 		return;
 	if (aio->uring != NULL)
+	{
+		aio->taking = true;
 		tb_uring_reap(aio->uring);
+		aio->taking = false;
+	}
 	op = take_ended(aio);
 	while (op != NULL)
 	{

@@ -21,6 +21,7 @@ struct TbAio
 	TbWatch		watch;			/* its fd: something has ended */
 	TbBuf	   *fixed[TB_AIO_FIXED_COUNT];	/* one reference each; free when it is the only one */
 	int			n_fixed;
+	bool		taking;			/* what has ended is being taken: no need to ring for more */
 
 	/* guarded by mu */
 	pthread_mutex_t mu;

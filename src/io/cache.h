@@ -20,7 +20,9 @@
 /* errors: those of the directory: DENIED, NOT_FOUND, NO_SPACE, IO, INVALID (not ours alone: mode or owner). The caller goes on without. */
 extern TbStatus tb_cache_open(TbLoop *loop, TbAio *aio, const char *directory, uint64_t bytes, TbCache **cache,
 							  TbError *err) TB_MUST_CHECK;
-extern void tb_cache_close(TbCache *cache); /* no get is left; waits for kernel I/O in flight; NULL allowed */
+/* Read entries into an io's spare buffers. */
+extern void tb_cache_use_buffers(TbCache *cache, TbIo *io);
+extern void tb_cache_close(TbCache *cache); /* no get is left, and aio is freed; NULL allowed */
 
 typedef struct TbCacheKey
 {
@@ -53,6 +55,7 @@ typedef struct TbCacheGet
 	char		version[96];
 
 	void	   *impl;			/* the cache's while in flight */
+	TbTask		task;
 } TbCacheGet;
 
 extern void tb_cache_get(TbCache *cache, TbCacheGet *get);

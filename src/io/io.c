@@ -11,6 +11,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "io/aio.h"
+#include "io/cache.h"
 #include "io/http.h"
 
 #define SPARE_MIN_BYTES ((size_t) 64 << 10)	/* malloc reuses smaller ones by itself */
@@ -122,6 +124,23 @@ returned_ready(TbWatch *watch, uint32_t events)
 	}
 }
 
+/* Without its cache an engine goes on; why, tb_io_cache_trouble tells. */
+static void
+open_cache(TbIo *io)
+{
+	const TbIoOptions *o = &io->options;
+
+	if (o->cache_directory == NULL || o->cache_directory[0] == '\0')
+		return;
+	if (tb_aio_new(io->loop, io->pool, o->no_uring ? TB_AIO_POOL : TB_AIO_URING, &io->aio, &io->cache_error) != TB_OK)
+		return;
+	if (tb_cache_open(io->loop, io->aio, o->cache_directory, o->cache_bytes, &io->cache, &io->cache_error) == TB_OK)
+	{
+		tb_error_clear(&io->cache_error);
+		tb_cache_use_buffers(io->cache, io);
+	}
+}
+
 /* owns: the caller, tb_io_free. errors: NOMEM, IO (no descriptors left). */
 TbStatus
 tb_io_new(TbLoop *loop, TbPool *pool, const TbIoOptions *options, TbIo **io, TbError *err)
@@ -168,6 +187,7 @@ tb_io_new(TbLoop *loop, TbPool *pool, const TbIoOptions *options, TbIo **io, TbE
 	}
 	pthread_mutex_init(&new->mu, NULL);
 	pthread_cond_init(&new->idle, NULL);
+	open_cache(new);
 	*io = new;
 	return TB_OK;
 }
@@ -188,6 +208,8 @@ tb_io_free(TbIo *io)
 	returned_ready(&io->watch, EPOLLIN);
 	tb_loop_unwatch(io->loop, &io->watch);
 	close(io->watch.fd);
+	tb_aio_free(io->aio);		/* waits for the kernel, then nothing of the cache is in use */
+	tb_cache_close(io->cache);
 	tb_http_free(io->http);
 	free_flows(io);
 	tb_node_close(io->own_node);
@@ -313,7 +335,7 @@ bool
 tb_io_cache_trouble(TbIo *io, TbError *err)
 {
 	if (io->cache_error.code == TB_OK)
-		return false;
+		return io->cache != NULL && tb_cache_trouble(io->cache, err);
 	*err = io->cache_error;
 	io->cache_error.code = TB_OK;
 	return true;
