@@ -10,7 +10,7 @@ BUILD="gcc make pkg-config postgresql-server-dev-15 libcurl4-openssl-dev libzstd
        libjson-c-dev libexpat1-dev liburing-dev libssl-dev"
 RUN="postgresql-15 python3 python3-venv python3-pip python3-numpy python3-torch nginx-light ca-certificates"
 DEMO="ferret-datasets python3-matplotlib python3-netcdf4"
-TEST="libcmocka-dev clang procps"
+TEST="libcmocka-dev clang procps openssl curl"
 BENCH="libnginx-mod-http-echo libblosc-dev"
 
 packages=$BUILD

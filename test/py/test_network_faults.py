@@ -729,7 +729,7 @@ def test_n27_no_descriptors(database, golden, faulty):
         was = limit_files(c.info.backend_pid, 3)
         try:
             diag = fails(c, "53000", "SELECT tensorbank.read(t) FROM plain")
-            assert diag.message_hint
+            assert diag.message_hint and "files" in diag.message_primary
         finally:
             limit_files(c.info.backend_pid, was)
         faulty.reset()
