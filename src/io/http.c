@@ -35,6 +35,7 @@ typedef struct Socket
 	TbHttp	   *http;			/* borrowed */
 	bool		ours;			/* opened by us */
 	bool		proven;			/* a connection that curl keeps: it will be closed through us */
+	int			own_port;		/* of a proven one */
 	bool		watched;
 	bool		wanted;			/* curl wants its events */
 } Socket;
@@ -112,6 +113,7 @@ add_socket(TbHttp *http, curl_socket_t fd, bool ours)
 		return NULL;
 	s->http = http;
 	s->proven = s->watched = s->wanted = false;
+	s->own_port = 0;
 	s->ours = ours;
 	s->watch.fd = fd;
 	s->watch.ready = socket_ready;
@@ -140,8 +142,27 @@ release_socket(Socket *s, CURL *easy)
 	curl_socket_t kept = CURL_SOCKET_BAD;
 
 	s->wanted = false;
-	if (!s->proven && curl_easy_getinfo(easy, CURLINFO_ACTIVESOCKET, &kept) == CURLE_OK)
-		s->proven = kept == s->watch.fd;
+	if (s->proven || curl_easy_getinfo(easy, CURLINFO_ACTIVESOCKET, &kept) != CURLE_OK || kept != s->watch.fd)
+		return;
+	s->proven = true;
+	s->own_port = tb_peer_own_port(kept);
+}
+
+/* Whether bytes wait on a kept connection. They answer nothing; curl 7.88 would take them for the next request's answer. */
+static bool
+has_excess(const TbHttp *http, int own_port)
+{
+	char		byte;
+
+	for (size_t i = 0; i < http->n_sockets; i++)
+	{
+		const Socket *s = http->socket[i];
+
+		if (s != NULL && s->proven && s->own_port == own_port &&
+			recv(s->watch.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
+			return true;
+	}
+	return false;
 }
 
 /* curl's CURLMOPT_SOCKETFUNCTION. The resolver's pipe comes this way without having been opened by
@@ -228,6 +249,9 @@ connection_chosen(void *arg, char *peer, char *local, int peer_port, int local_p
 {
 	TbTransfer *transfer = arg;
 
+	transfer->excess = has_excess(transfer->http, local_port);
+	if (transfer->excess)
+		return CURL_PREREQFUNC_ABORT;
 	if (transfer->peers == NULL || tb_peers_allow_text(transfer->peers, peer))
 		return CURL_PREREQFUNC_OK;
 	transfer->refused = true;
@@ -590,7 +614,7 @@ tb_http_start(TbHttp *http, TbTransfer *t)
 		http->broken = false;
 	}
 	t->answered = t->stalled = t->no_sockets = t->no_memory = false;
-	t->refused = t->permitted = false;
+	t->refused = t->permitted = t->excess = false;
 	t->bytes = t->window_bytes = t->sent = 0;
 	t->waited_ns = t->window_ns = 0;
 	follow_limit(http);

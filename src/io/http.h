@@ -30,6 +30,7 @@ typedef struct TbTransfer
 	bool		no_memory;
 	bool		refused;		/* an address was not allowed, */
 	bool		permitted;		/* another was */
+	bool		excess;			/* its connection had bytes that nobody asked for: nothing was sent */
 	uint64_t	sent;			/* bytes of the body it sends, at the last look */
 	int64_t		waited_ns;		/* for the first byte */
 	int64_t		window_ns;		/* of the speed that is being measured */

@@ -408,7 +408,7 @@ tb_answer_end(TbAnswer *a)
 	TbOp	   *op = a->op;
 
 	if (!a->judged)
-		refuse(a, TB_E_PROTOCOL, true, "server sends no answer");
+		refuse(a, TB_E_LOST, true, "answer ends early");	/* within the head */
 	else if (op->status != TB_OK || op->missing || op->not_modified || a->discard)
 		return;
 	else if (a->grow)

@@ -348,3 +348,16 @@ tb_peers_free(TbPeers *peers)
 {
 	tb_free(peers);
 }
+
+int
+tb_peer_own_port(int fd)
+{
+	struct sockaddr_storage address;
+	socklen_t	len = sizeof(address);
+
+	if (getsockname(fd, (struct sockaddr *) &address, &len) != 0)
+		return 0;
+	if (address.ss_family == AF_INET6)
+		return ntohs(((const struct sockaddr_in6 *) &address)->sin6_port);
+	return address.ss_family == AF_INET ? ntohs(((const struct sockaddr_in *) &address)->sin_port) : 0;
+}

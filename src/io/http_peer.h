@@ -23,4 +23,7 @@ extern bool tb_peers_allow(const TbPeers *peers, const struct sockaddr *address,
 /* As above, of an address in text. */
 extern bool tb_peers_allow_text(const TbPeers *peers, const char *address);
 
+/* The port of our end of an open socket; 0: not known. */
+extern int	tb_peer_own_port(int fd);
+
 #endif

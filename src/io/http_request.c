@@ -371,13 +371,13 @@ tb_http_go(TbHttpSlot *slot, char *url)
 	return TB_AGAIN;
 }
 
-/* Whether a request fell on a connection that the server closed while it was idle. */
+/* Whether a request fell on a connection that the server closed while it was idle, or sent more on than it should. */
 static bool
 was_stale(const TbHttpSlot *slot, CURLcode code)
 {
 	long		new_connections = 1;
 
-	return (code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR || code == CURLE_GOT_NOTHING) &&
+	return (code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR || code == CURLE_GOT_NOTHING || slot->transfer.excess) &&
 		!slot->transfer.answered && !slot->resent &&
 		curl_easy_getinfo(slot->transfer.easy, CURLINFO_NUM_CONNECTS, &new_connections) == CURLE_OK &&
 		new_connections == 0;

@@ -343,6 +343,38 @@ request_is_as_it_should(void **state)
 	(void) unsetenv("http_proxy");
 }
 
+static void
+says_too_much(HttpdConn *conn, const HttpdRequest *request, void *arg)
+{
+	good(conn, request);
+	httpd_printf(conn, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad");
+}
+
+/* What a server sends behind an answer is nobody's answer: such a connection is not used again. */
+static void
+nothing_waits_on_a_connection(void **state)
+{
+	Rig			rig;
+	Httpd	   *httpd = httpd_start(says_too_much, NULL);
+	TbStore    *store;
+	TbRead		r;
+
+	rig_open(&rig, 0, NULL);
+	store = open_store(&rig, httpd);
+	for (int i = 0; i < 3; i++)
+	{
+		assert_int_equal(fetch_range(&rig, store, &r, "o", TB_RANGE_WHOLE, 0, OBJECT_BYTES), TB_OK);
+		assert_int_equal(r.data->len, OBJECT_BYTES);
+		drop(&r);
+		(void) usleep(50000);
+	}
+	assert_int_equal(httpd_requests(httpd), 3);
+	assert_int_equal(httpd_connections(httpd), 3);
+	tb_store_close(store);
+	rig_close(&rig);
+	httpd_stop(httpd);
+}
+
 static TbStatus
 fetch_from(const char *url, double *seconds)
 {
@@ -396,6 +428,7 @@ main(void)
 		cmocka_unit_test(host_may_pause),
 		cmocka_unit_test(retry_after_is_kept),
 		cmocka_unit_test(versions),
+		cmocka_unit_test(nothing_waits_on_a_connection),
 		cmocka_unit_test(request_is_as_it_should),
 		cmocka_unit_test(nobody_there),
 		cmocka_unit_test(no_tls),
