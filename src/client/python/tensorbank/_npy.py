@@ -1,9 +1,23 @@
 """Tensors as the server sends them (NPY) and numpy arrays."""
 
 import ast
+import re
 import struct
 
 import numpy as np
+
+#: the header as servers write it; the parser of Python 3.11 fails now and then where several threads use it
+HEADER = re.compile(r"\{'descr': '([^']+)', 'fortran_order': (True|False), 'shape': \(([0-9, ]*)\),? *\}$")
+
+
+def read_header(text):
+    """(descr, fortran_order, shape) of an NPY header."""
+    found = HEADER.match(text)
+    if found is None:
+        header = ast.literal_eval(text)
+        return header["descr"], header["fortran_order"], header["shape"]
+    descr, fortran, shape = found.groups()
+    return descr, fortran == "True", tuple(int(n) for n in shape.split(",") if n.strip())
 
 
 def from_npy(data):
@@ -15,12 +29,12 @@ def from_npy(data):
         (length,), start = struct.unpack_from("<H", view, 8), 10
     else:
         (length,), start = struct.unpack_from("<I", view, 8), 12
-    header = ast.literal_eval(bytes(view[start : start + length]).decode("latin1").strip())
-    dtype = np.dtype(header["descr"])
+    descr, fortran, shape = read_header(bytes(view[start : start + length]).decode("latin1").strip())
+    dtype = np.dtype(descr)
     if dtype.hasobject:
         raise ValueError("not a tensor: its elements are Python objects")
     array = np.frombuffer(view[start + length :], dtype=dtype)
-    return array.reshape(header["shape"], order="F" if header["fortran_order"] else "C")
+    return array.reshape(shape, order="F" if fortran else "C")
 
 
 def register(connection):
