@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""Sessions that read at random from a store where one request in twenty goes wrong, for as long as is wanted.
+"""Sessions that read at random from a store where one answer in twenty goes wrong, for as long as is wanted.
 
-    soak.py [--minutes 3] [--sessions 4] [--seed 1] [--share 0.05] [--json FILE]
+    PYTHONPATH=src/client/python build/venv/bin/python test/py/soak.py [--minutes 30] [--sessions 16] [--seed 1] [--share 0.05] [--json FILE]
 
-Every block's hash is compared with the one that numpy gives; errors must be of those that documents name; no process may
-die, and neither descriptors nor memory of backends and streamer may grow. test_soak.py runs it for TB_SOAK_MINUTES.
+The extension must be installed. Two clusters read the same store (soak_origin.py), the second through a cache whose files
+are damaged all the while. Every value is compared with numpy's (soak_work.py). At the end: no wrong byte, no death, errors
+only of those that docs name and of one statement in a thousand at most, descriptors and memory flat, nothing taken.
 """
 
 import argparse
-import hashlib
+import collections
 import json
 import os
+import pwd
 import random
-import re
 import shutil
 import sys
 import tempfile
@@ -20,371 +21,300 @@ import threading
 import time
 
 import numpy as np
-import psycopg
 import zarr
 
 import cluster as clusters
-import faulty as scripted
-import tensorbank
+import soak_origin
 import zarrs
+from conftest import no_internal_errors
+from soak_work import Array, Process, Session
 
-#: errors that a fault may end in, when retries are used up
-STATES = {"08006", "08P01", "53000", "40001", "42501", "28000", "HV00N", "XX001", "0A000", "57014", "57P03", "53200"}
-
-#: what streams call them
-CODES = {"lost": "08006", "protocol": "08P01", "throttled": "53000", "changed": "40001", "denied": "42501", "auth": "28000",
-         "connect": "HV00N", "corrupt": "XX001", "unsupported": "0A000", "unavailable": "57P03"}
-
-#: (name, action, options); of the options `ranged` says whether it is for requests of ranges or of whole objects only
-FAULTS = [
-    ("reset before the head", "reset", {}),
-    ("reset at byte 0", "reset_body", {"after": 0}),
-    ("reset at byte 1", "reset_body", {"after": 1}),
-    ("reset in the middle", "reset_body", {}),
-    ("reset before the last byte", "reset_body", {"after": -1}),
-    ("closed without an answer", "close", {}),
-    ("short body", "short", {}),
-    ("short by one byte", "short", {"after": -1}),
-    ("empty body", "short", {"after": 0}),
-    ("longer Content-Length", "length", {}),
-    ("no last chunk", "chunked", {"cut": True}),
-    ("chunked", "chunked", {}),
-    ("garbage", "garbage", {}),
-    ("range off by one", "wrong_range", {"shift": 1}),
-    ("range far off", "wrong_range", {"shift": 4096}),
-    ("no Content-Range", "head", {"headers": {"Content-Range": None}, "ranged": True}),
-    ("another total", "wrong_range", {"shift": 0, "total": 1 << 40}),
-    ("short range", "short_range", {"bytes": 3, "ranged": True}),
-    ("500", "status", {"code": 500}),
-    ("502", "status", {"code": 502}),
-    ("504", "status", {"code": 504}),
-    ("503 SlowDown", "error", {"code": 503, "name": "SlowDown"}),
-    ("503 Retry-After", "error", {"code": 503, "name": "SlowDown", "headers": {"Retry-After": "1"}}),
-    ("429", "error", {"code": 429, "name": "TooManyRequests", "headers": {"Retry-After": "0"}}),
-    ("408", "error", {"code": 408, "name": "RequestTimeout"}),
-    ("error in a 200", "xml", {"ranged": True}),
-    ("late", "delay", {"seconds": 0.5}),
-    ("no answer", "hang", {"seconds": 5}),
-    ("stalls in the middle", "hang_body", {"seconds": 5}),
-    ("trickle", "drip", {"bytes_per_s": 20}),
-    ("another ETag", "etag", {}),
-    ("weak ETag", "etag", {"value": 'W/"x"'}),
-    ("connection closed after the answer", "close_after", {}),
-    ("checksum disagrees", "head", {"headers": {"x-amz-checksum-crc32c": "AAAAAA=="}, "ranged": False}),
-]
-
-SETTINGS = ("SET tensorbank.retries = 8; SET tensorbank.connect_timeout = '3s'; SET tensorbank.first_byte_timeout = '1s';"
-            " SET tensorbank.low_speed_time = '1s'; SET tensorbank.metadata_max_age = '5s'")
-
-
-class Faults(scripted.Faulty):
-    """A share of requests for chunks fails, in a way that seed, path, range and try choose; never twice in a row."""
-
-    def __init__(self, root, share, seed):
-        self.share = share
-        self.injected = {}
-        super().__init__(root, seed=seed)
-        self.keep_log = False
-
-    def take(self, method, path, headers):
-        if "/c/" not in path or self.share == 0:
-            return None
-        with self.lock:
-            asked = (path, headers.get("Range", ""))
-            nth = self.tries[asked] = self.tries.get(asked, 0) + 1
-            drawn = random.Random(f"{self.seed} {path} {asked[1]} {nth}")
-            if drawn.random() >= self.share:
-                return None
-            kinds = [f for f in FAULTS if f[2].get("ranged") in (None, "Range" in headers)]
-            name, action, options = drawn.choice(kinds)
-            self.injected[name] = self.injected.get(name, 0) + 1
-        return scripted.Rule("", action, **options)
+CLUSTER = ("log_line_prefix=%m_[%p]_%b_%e_", "shared_preload_libraries=tensorbank", "max_connections=100",
+           "tensorbank.connect_timeout=3s", "tensorbank.first_byte_timeout=1s", "tensorbank.low_speed_time=1s",
+           "tensorbank.metadata_max_age=5s")
+#: most that a backend's memory may grow, and the streamer's
+GROWTH_KB, STREAMER_KB = 1024, 8192
+#: connections that a process keeps for later, and what else it opens for a while
+SOCKETS = 140
 
 
 def make_stores(folder):
-    """Stores of several layouts; {name: (array's name, golden data, chunk)}."""
+    """Stores of several layouts; {name: {column: (golden values, chunk, whether their NaNs are stored ones)}}."""
     draw = np.random.default_rng(11)
     made = {}
-    for name, shape, chunk, shards, more in [
-            ("small", (24, 48, 48), (2, 12, 12), None, {}), ("shards", (24, 96, 96), (2, 12, 12), (24, 48, 48), {}),
-            ("plainraw", (8, 256, 256), (1, 128, 256), None, {"compressors": None}),
-            ("shardraw", (16, 128, 128), (1, 64, 64), (8, 128, 128), {"compressors": None})]:
-        data = draw.integers(0, 1 << 20, shape).astype("f4")
-        root = zarrs.group(f"{folder}/{name}.zarr")
-        zarrs.put(root, "x", data, chunk, ("k", "j", "i"), shards=shards, **more)
+    grid = {"time": 12, "lat": 128, "lon": 128, "chunks": (3, 32, 32)}
+    for name, more in {"plain": {}, "sharded": {"shards": (6, 64, 128)}, "listed": {"consolidated": False}, "old": {"zarr_format": 2}}.items():
+        t, p = zarrs.wind(f"{folder}/{name}.zarr", **grid, **more)
+        made[name] = {"t": (t, grid["chunks"], True), "p": (zarrs.decoded(p), grid["chunks"], False)}
+    shapes = {"bare": ((8, 256, 256), (1, 128, 256), None), "bareshards": ((16, 128, 128), (1, 64, 64), (8, 128, 128)),
+              "checked": ((16, 96, 96), (2, 48, 48), (8, 96, 96))}
+    for name, (shape, chunk, shards) in shapes.items():
+        codecs = [zarr.codecs.ZstdCodec(), zarr.codecs.Crc32cCodec()] if name == "checked" else None
+        x = draw.integers(0, 1 << 24, shape).astype("f4")
+        zarrs.put(zarrs.group(f"{folder}/{name}.zarr"), "x", x, chunk, ("k", "j", "i"), shards=shards, compressors=codecs)
         zarr.consolidate_metadata(f"{folder}/{name}.zarr")
-        made[name] = (data, chunk)
-    clusters.open_up(folder)
+        made[name] = {"x": (x, chunk, True)}
     return made
 
 
-def digest(block):
-    return hashlib.sha1(np.ascontiguousarray(block)).digest()
+def read_objects(folder):
+    """{path in the bucket: bytes} of all files below a folder."""
+    found = {}
+    for root, _, files in os.walk(folder):
+        for name in files:
+            path = os.path.join(root, name)
+            with open(path, "rb") as file:
+                found["/data/" + os.path.relpath(path, folder)] = file.read()
+    return found
 
 
-class Wrong(Exception):
-    """What the soak exists to find."""
+#: which stores are read how
+SERVERS = {"web": ("plain", "sharded", "old", "bare", "bareshards", "checked"), "bucket": ("plain", "sharded", "listed", "bareshards")}
 
 
-class Session(threading.Thread):
-    """One session's loop until `end`; counts in `seen`."""
+class Database:
+    """A cluster with the tables of the soak."""
 
-    def __init__(self, soak, number):
+    def __init__(self, folder, name, origin, cached):
+        self.name = name
+        self.cache = os.path.join(folder, f"{name}-cache") if cached else None
+        index = os.path.join(folder, f"{name}-index")
+        os.mkdir(index)
+        os.chmod(index, 0o777)
+        options = CLUSTER
+        if cached:
+            os.mkdir(self.cache, 0o700)
+            if os.getuid() == 0:
+                owner = pwd.getpwnam(clusters.SERVER_USER)
+                os.chown(self.cache, owner.pw_uid, owner.pw_gid)
+            options += (f"tensorbank.cache_directory={self.cache}", "tensorbank.cache_size=2MB")
+        os.mkdir(os.path.join(folder, name))
+        self.cluster = clusters.Cluster(os.path.join(folder, name), *options).start()
+        self.lock = threading.Lock()
+        self.admin = self.connect()
+        c = self.admin
+        c.execute("CREATE EXTENSION tensorbank")
+        c.execute(f"CREATE SERVER web FOREIGN DATA WRAPPER tensorbank OPTIONS (url '{origin.url}/data', index_url 'file://{index}')")
+        c.execute(f"CREATE SERVER bucket FOREIGN DATA WRAPPER tensorbank OPTIONS (url 's3://data', endpoint '{origin.url}', index_url 'file://{index}')")
+        c.execute("CREATE USER MAPPING FOR postgres SERVER bucket OPTIONS (access_key_id 'AKIDSOAK', secret_access_key 'soak')")
+        for server, stores in SERVERS.items():
+            c.execute(f"CREATE SCHEMA {server}")
+            for store in stores:
+                c.execute(f'IMPORT FOREIGN SCHEMA "{store}.zarr" FROM SERVER {server} INTO {server}')
+        c.execute("CALL tensorbank.build_index('web.plain')")
+        for name, query in DATASETS.items():
+            c.execute("SELECT tensorbank.create_dataset(%s, %s)", (name, query[0]))
+
+    def connect(self):
+        return self.cluster.connect()
+
+    def dsn(self):
+        return self.cluster.dsn()
+
+    def cancel(self, pid):
+        with self.lock:
+            self.admin.execute("SELECT pg_cancel_backend(%s)", (pid,))
+
+    def ask(self, sql):
+        with self.lock:
+            return self.admin.execute(sql).fetchall()
+
+    def left(self):
+        """What is still taken a moment after the last session has ended, as lines."""
+        checks = {"the node's limits": ("SELECT requests, memory_bytes FROM tensorbank.node_status", [(0, 0)]),
+                  "streams": ("SELECT count(*) FROM tensorbank.streams", [(0,)]),
+                  "sessions": ("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'", [(1,)])}
+        bad = []
+        for what, (sql, want) in checks.items():
+            if not clusters.wait_for(lambda: self.ask(sql) == want, 10):
+                bad.append(f"{self.name}: {what} at the end: {self.ask(sql)}")
+        return bad
+
+    def log_errors(self):
+        text = self.cluster.log()
+        bad = no_internal_errors(text) + [line for line in text.splitlines() if "terminated by signal" in line or "reinitializing" in line]
+        return [f"{self.name}: {line}" for line in dict.fromkeys(bad)][:20]
+
+
+#: name: (query, the server and store of its columns)
+DATASETS = {"grid": ("SELECT t, p, block FROM web.plain", "web", "plain", ("t", "p")),
+            "shards": ("SELECT t, block FROM bucket.sharded", "bucket", "sharded", ("t",)),
+            "bare": ("SELECT x, block FROM web.bareshards", "web", "bareshards", ("x",)),
+            "checked": ("SELECT x, block FROM web.checked", "web", "checked", ("x",))}
+
+
+class Vandal(threading.Thread):
+    """Damages files of a cache while they are used: bits, lengths, whole pages, whole files."""
+
+    def __init__(self, soak, folder):
         super().__init__(daemon=True)
-        self.soak = soak
-        self.random = random.Random(f"{soak.seed} {number}")
-        self.seen = {"statements": 0, "succeeded": 0, "blocks": 0, "bytes": 0, "canceled": 0, "streams": 0}
-        self.errors = {}
-        self.texts = []
-        self.failure = None
-        self.pid = None
+        self.soak, self.folder = soak, folder
+        self.random = random.Random(soak.seed)
+        self.count = collections.Counter()
 
     def run(self):
-        try:
-            with self.soak.connect() as c:
-                c.execute(SETTINGS)
-                self.pid = c.info.backend_pid
-                while time.monotonic() < self.soak.end and not self.soak.stop.is_set():
-                    self.once(c)
-        except BaseException as e:
-            self.failure = f"{type(e).__name__}: {e}"
+        while not self.soak.stop.wait(0.1):
+            files = [os.path.join(root, name) for root, _, names in os.walk(self.folder) for name in names]
+            if files:
+                try:
+                    self.damage(self.random.choice(files))
+                except (OSError, ValueError):
+                    pass        # the cache took it away
 
-    def once(self, c):
-        name = self.random.choice(list(self.soak.golden))
-        act = self.random.choices([self.scan, self.one, self.explain, self.cancel, self.stream], [8, 6, 1, 1, 1])[0]
-        try:
-            self.seen["statements"] += act is not self.cancel
-            act(c, name)
-            self.seen["succeeded"] += act is not self.cancel
-        except (psycopg.Error, tensorbank.StreamError) as e:
-            self.failed(getattr(e, "sqlstate", None) or CODES.get(getattr(e, "code", None)), act, str(e))
-            if c.closed:
-                raise
-
-    def failed(self, state, act, text):
-        state = state or "08006"
-        if act == self.cancel and state == "57014":
-            self.seen["canceled"] += 1
-            return
-        if state not in STATES or state == "57014":
-            raise Wrong(f"{act.__name__} ended with {state}: {text}")
-        self.errors[state] = self.errors.get(state, 0) + 1
-        # a few of each to read
-        if self.errors[state] <= 3:
-            self.texts.append(f"{state} {text}"[:300])
-
-    def compare(self, name, rows):
-        hashes = self.soak.hashes[name]
-        for origin, value in rows:
-            block = tensorbank.from_npy(bytes(value))
-            if digest(block) != hashes[tuple(origin)]:
-                raise Wrong(f"other bytes in {name} at {origin}")
-            self.seen["blocks"] += 1
-            self.seen["bytes"] += block.nbytes
-
-    def scan(self, c, name):
-        step = self.random.choice([1, 1, 2, 5, 11])
-        with c.cursor(binary=True) as cursor:
-            rows = cursor.execute(f"SELECT tensorbank.origin(x), tensorbank.read(x) FROM {name} WHERE block % {step} = 0").fetchall()
-        if len(rows) != (len(self.soak.hashes[name]) + step - 1) // step:
-            raise Wrong(f"{len(rows)} rows of {name}")
-        self.compare(name, rows)
-
-    def one(self, c, name):
-        block = self.random.randrange(len(self.soak.hashes[name]))
-        with c.cursor(binary=True) as cursor:
-            rows = cursor.execute(f"SELECT tensorbank.origin(x), tensorbank.read(x) FROM {name} WHERE block = {block}").fetchall()
-        if len(rows) != 1:
-            raise Wrong(f"{len(rows)} rows of one block")
-        self.compare(name, rows)
-
-    def explain(self, c, name):
-        text = c.execute(f"EXPLAIN (ANALYZE, VERBOSE) SELECT tensorbank.read(x) FROM {name} WHERE block < 5").fetchall()
-        if not text:
-            raise Wrong("an empty plan")
-
-    def cancel(self, c, name):
-        timer = threading.Timer(self.random.random() * 0.2, c.cancel)
-        timer.start()
-        try:
-            self.scan(c, name)
-        finally:
-            timer.cancel()
-            timer.join()
-            # a cancel that came late would hit the next statement
-            try:
-                c.execute("SELECT pg_sleep(0.01)")
-            except psycopg.errors.QueryCanceled:
-                pass
-
-    def stream(self, c, name):
-        hashes = self.soak.sums[name]
-        blocks = 0
-        for batch in tensorbank.dataset(self.soak.dsn(), dataset=name, batch_size=4, shuffle="full", tail="ragged", output="numpy",
-                                        seed=self.random.randrange(1000)):
-            for block in np.array(batch.x):
-                if digest(block) not in hashes:
-                    raise Wrong(f"a stream of {name} gave other bytes")
-                blocks += 1
-                self.seen["bytes"] += block.nbytes
-        if blocks != len(self.soak.hashes[name]):
-            raise Wrong(f"a stream of {name} gave {blocks} samples")
-        self.seen["streams"] += 1
-        self.seen["blocks"] += blocks
-
-
-def process_state(pid):
-    """(descriptors, private memory in KB) of a process; None: gone, or not ours to look at."""
-    try:
-        files = len(os.listdir(f"/proc/{pid}/fd"))
-        with open(f"/proc/{pid}/smaps_rollup") as file:
-            text = file.read()
-    except OSError:
-        return None
-    return files, sum(int(n) for n in re.findall(r"^Private_(?:Clean|Dirty):\s+(\d+)", text, re.M))
+    def damage(self, path):
+        what = self.random.choices(["bit", "page", "cut", "empty", "gone"], [12, 4, 3, 1, 1])[0]
+        size = os.path.getsize(path)
+        if what == "gone":
+            os.unlink(path)
+        elif what in ("cut", "empty"):
+            os.truncate(path, self.random.randrange(size) if what == "cut" else 0)
+        else:
+            with open(path, "r+b", buffering=0) as file:
+                at = self.random.randrange(size)
+                if what == "bit":
+                    file.seek(at)
+                    byte = file.read(1)[0]
+                    file.seek(at)
+                    file.write(bytes([byte ^ 1 << self.random.randrange(8)]))
+                else:
+                    file.seek(at)
+                    file.write(self.random.randbytes(min(512, size - at)))
+        self.count[what] += 1
 
 
 class Soak:
-    def __init__(self, minutes, sessions, seed, share, say=print):
-        self.minutes, self.count, self.seed, self.say = minutes, sessions, seed, say
+    def __init__(self, minutes=3.0, sessions=4, seed=1, share=0.05, say=print):
+        self.minutes, self.sessions, self.seed, self.say = minutes, sessions, seed, say
         self.stop = threading.Event()
         self.folder = tempfile.mkdtemp(prefix="tb-soak.", dir=os.environ.get("TMPDIR", "/tmp"))
         os.chmod(self.folder, 0o755)
         stores = os.path.join(self.folder, "stores")
         os.mkdir(stores)
-        index = os.path.join(self.folder, "index")
-        os.mkdir(index)
-        os.chmod(index, 0o777)
-        self.golden = make_stores(stores)
-        self.hashes, self.sums = {}, {}
-        for name, (data, chunk) in self.golden.items():
-            self.hashes[name] = self.blocks(data, chunk)
-            self.sums[name] = set(self.hashes[name].values())
-        self.faults = Faults(stores, share, seed)
-        os.mkdir(os.path.join(self.folder, "cluster"))
-        self.server = clusters.Cluster(os.path.join(self.folder, "cluster"), "log_line_prefix=%m_[%p]_%b_%e_",
-                                       "shared_preload_libraries=tensorbank").start()
-        share, self.faults.share = self.faults.share, 0
-        with self.server.connect() as c:
-            c.execute("CREATE EXTENSION tensorbank")
-            c.execute(f"CREATE SERVER shaky FOREIGN DATA WRAPPER tensorbank OPTIONS (url '{self.faults.url}', index_url 'file://{index}')")
-            for name in self.golden:
-                c.execute(f'IMPORT FOREIGN SCHEMA "{name}.zarr" FROM SERVER shaky INTO public')
-                c.execute("SELECT tensorbank.create_dataset(%s, %s)", (name, f"SELECT x FROM {name}"))
-        self.faults.share = share
-
-    @staticmethod
-    def blocks(data, chunk):
-        starts = [range(0, n, c) for n, c in zip(data.shape, chunk)]
-        return {(k, j, i): digest(data[k:k + chunk[0], j:j + chunk[1], i:i + chunk[2]])
-                for k in starts[0] for j in starts[1] for i in starts[2]}
-
-    def connect(self):
-        return self.server.connect()
-
-    def dsn(self):
-        return self.server.dsn()
+        golden = make_stores(stores)
+        made = {(server, store, column): Array(f"{server}.{store}", column, *what)
+                for server, names in SERVERS.items() for store in names for column, what in golden[store].items()}
+        self.arrays = list(made.values())
+        self.indexed = made["web", "plain", "t"]
+        self.datasets = {name: [made[server, store, column] for column in columns] for name, (_, server, store, columns) in DATASETS.items()}
+        # forked before there are threads
+        self.origin = soak_origin.OriginProcess(read_objects(stores), share, seed)
+        self.databases = []
+        try:
+            self.origin.ask("share", 0)
+            for name, cached in (("uncached", False), ("cached", True)):
+                self.databases.append(Database(self.folder, name, self.origin, cached))
+        except BaseException:
+            self.close()
+            raise
 
     def run(self):
         """The report, with `failures`: what must not be."""
-        begin = time.monotonic()
-        self.end = begin + self.minutes * 60
-        sessions = [Session(self, i) for i in range(self.count)]
-        for s in sessions:
-            s.start()
-        # after a third of the time everything that is kept has been filled once
-        warm, told = {}, begin
-        while any(s.is_alive() for s in sessions):
+        self.begin = time.monotonic()
+        self.end = self.begin + self.minutes * 60
+        self.origin.ask("share", None)
+        sessions = [Session(self, i, self.databases[i % 2]) for i in range(self.sessions)]
+        vandals = [Vandal(self, d.cache) for d in self.databases if d.cache]
+        streamers = {d.name: Process(d.cluster.streamer()) for d in self.databases}
+        for thread in (*sessions, *vandals):
+            thread.start()
+        told = self.begin
+        while any(s.is_alive() for s in sessions) and time.monotonic() < self.end + 120:
             time.sleep(0.5)
-            now = time.monotonic()
-            if not warm and now > begin + self.minutes * 20:
-                warm = self.states(sessions)
-            if any(s.failure for s in sessions):
+            for d in self.databases:
+                streamers[d.name].pid = d.cluster.streamer() or streamers[d.name].pid
+                streamers[d.name].look(1 << 30)
+            if any(s.wrong for s in sessions):
                 self.stop.set()
-            if now - told > 15:
-                told = now
-                self.say(f"soak: {now - begin:.0f} s, {self.total(sessions, 'statements')} statements, {self.total(sessions, 'blocks')} blocks, "
-                         f"{sum(self.faults.injected.values())} faults", flush=True)
-            if now > self.end + 120:
-                break
-        return self.report(sessions, warm, begin)
+            if time.monotonic() - told > 15:
+                told = time.monotonic()
+                self.progress(sessions)
+        hanging = [f"session {s.number} hangs in {s.doing}" for s in sessions if s.is_alive()]
+        self.stop.set()
+        origin = self.origin.ask("share", 0)
+        return self.report(sessions, vandals, streamers, hanging, origin)
 
-    @staticmethod
-    def total(sessions, key):
-        return sum(s.seen[key] for s in sessions)
+    def progress(self, sessions):
+        seen = sum((s.count for s in sessions), collections.Counter())
+        origin = self.origin.ask("report")
+        self.say(f"soak: {time.monotonic() - self.begin:.0f} s: {seen['statements']} statements, {seen['failed']} failed, {seen['canceled']} canceled,"
+                 f" {seen['blocks']} blocks compared; {origin['requests']} requests, {origin['faults']} faults", flush=True)
 
-    def states(self, sessions):
-        """State of each live backend and of the streamer; memory is looked at where it is least, over a second."""
-        who = {f"session {i}": s.pid for i, s in enumerate(sessions) if s.is_alive()}
-        who["streamer"] = self.server.streamer()
-        found = {}
-        for name, pid in who.items():
-            state = process_state(pid) if pid else None
-            if state:
-                found[name] = (pid, *state)
-        return found
-
-    def report(self, sessions, warm, begin):
-        failures = [f"session {i}: {s.failure}" for i, s in enumerate(sessions) if s.failure]
-        failures += [f"session {i} hangs" for i, s in enumerate(sessions) if s.is_alive()]
-        log = self.server.log()
-        failures += [line for line in log.splitlines()
-                     if re.search(r"terminated by signal|PANIC|XX000|stack smashing|reinitializing", line)][:10]
-        errors = {}
-        for s in sessions:
-            for state, n in s.errors.items():
-                errors[state] = errors.get(state, 0) + n
-        return {"seconds": round(time.monotonic() - begin), "sessions": self.count, "requests": sum(self.faults.counts.values()),
-                "faults": sum(self.faults.injected.values()), "kinds": len(self.faults.injected),
-                "injected": dict(sorted(self.faults.injected.items())), "errors": errors, "texts": [t for s in sessions for t in s.texts], "failures": failures,
-                **{key: self.total(sessions, key) for key in sessions[0].seen}, "growth": self.growth(warm)}
-
-    def growth(self, warm):
-        """{who: (descriptors, KB)} that came on top since the warm state, of those that live."""
-        found = {}
-        for name, (pid, files, memory) in warm.items():
-            now = process_state(pid)
-            if now:
-                found[name] = (now[0] - files, now[1] - memory)
-        return found
+    def report(self, sessions, vandals, streamers, hanging, origin):
+        seconds = time.monotonic() - self.begin
+        count = sum((s.count for s in sessions), collections.Counter())
+        growth = [g for s in sessions for p in s.processes if (g := p.growth())]
+        streamed = {name: p.growth() for name, p in streamers.items()}
+        failures = [s.wrong for s in sessions if s.wrong] + hanging
+        for d in self.databases:
+            failures += d.left() + d.log_errors()
+        report = {"seconds": round(seconds), "sessions": self.sessions, "requests": origin["requests"], "faults": origin["faults"],
+                  "kinds": dict(sorted(origin["kinds"].items())), "connections": origin["most_open"], **count,
+                  "states": dict(sum((s.states for s in sessions), collections.Counter())), "texts": [t for s in sessions for t in s.texts],
+                  "damaged": dict(sum((v.count for v in vandals), collections.Counter())),
+                  "backends": len(growth), "backend_growth": [max(g[i] for g in growth) for i in range(3)] if growth else None,
+                  "streamer_growth": streamed, "failures": failures,
+                  "statements_per_s": round(count["statements"] / seconds, 1), "mb_per_s": round(count["bytes"] / 1e6 / seconds, 1),
+                  "requests_per_s": round(origin["requests"] / seconds, 1)}
+        return report
 
     def close(self):
         self.stop.set()
-        self.faults.stop()
-        self.server.wipe()
+        for database in self.databases:
+            database.cluster.wipe()
+        self.origin.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def judge(report):
     """What is wrong with a report, as lines."""
     bad = list(report["failures"])
-    if report["statements"] and report["succeeded"] < 0.999 * report["statements"]:
-        bad.append(f"{report['succeeded']} of {report['statements']} statements succeeded: less than 99.9 %: {report['errors']}")
-    for name, (files, kilobytes) in report["growth"].items():
-        if files > 16:
-            bad.append(f"{name} has {files} more descriptors")
-        if kilobytes > (1024 if name != "streamer" else 8192):
-            bad.append(f"{name} has {kilobytes} KB more memory")
+    failed, statements = report.get("failed", 0), report.get("statements", 0)
+    if failed > max(statements / 1000, 0):
+        bad.append(f"{failed} of {statements} statements failed, more than one in a thousand: {report['states']}")
+    for who, limit, growth in [("backends", GROWTH_KB, report["backend_growth"]),
+                               *((f"streamer of {name}", STREAMER_KB, g) for name, g in report["streamer_growth"].items())]:
+        if growth is None:
+            continue
+        descriptors, sockets, kilobytes = growth
+        if descriptors > 0:
+            bad.append(f"{who}: {descriptors} more descriptors")
+        if sockets > SOCKETS:
+            bad.append(f"{who}: {sockets} sockets")
+        if kilobytes > limit:
+            bad.append(f"{who}: {kilobytes} KB more memory")
     return bad
+
+
+def summary(report):
+    get = report.get
+    return (f"soak: {report['seconds']} s, {report['sessions']} sessions: {get('statements', 0)} statements ({report['statements_per_s']}/s), "
+            f"{get('failed', 0)} failed {report['states'] or ''}, {get('refused', 0)} refused and repeated, {get('canceled', 0)} canceled, "
+            f"{get('reconnects', 0)} reconnects, {get('blocks', 0)} blocks compared ({report['mb_per_s']} MB/s), {get('batches', 0)} batches; "
+            f"{report['requests']} requests ({report['requests_per_s']}/s), {report['faults']} faults of {len(report['kinds'])} kinds: "
+            f"{', '.join(f'{k} {n}' for k, n in report['kinds'].items())}; cache files damaged: {report['damaged'] or 'none'}; "
+            f"growth (descriptors, most sockets, KB) of {report['backends']} backends {report['backend_growth']}, "
+            f"of streamers {report['streamer_growth']}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=3)
-    parser.add_argument("--sessions", type=int, default=4)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=float(os.environ.get("TB_SOAK_MINUTES", 3)))
+    parser.add_argument("--sessions", type=int, default=int(os.environ.get("TB_SOAK_SESSIONS", 4)))
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("TB_SOAK_SEED", 1)))
     parser.add_argument("--share", type=float, default=0.05)
-    parser.add_argument("--json")
+    parser.add_argument("--json", help="write the report there")
     args = parser.parse_args()
     soak = Soak(args.minutes, args.sessions, args.seed, args.share)
     try:
         report = soak.run()
     finally:
         soak.close()
-    print(json.dumps(report, indent=1))
     if args.json:
         with open(args.json, "w") as file:
             json.dump(report, file, indent=1)
+    for line in report["texts"][:40]:
+        print(line)
+    print(summary(report))
     bad = judge(report)
     for line in bad:
         print(f"not ok: {line}")

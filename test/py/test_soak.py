@@ -8,16 +8,15 @@ from conftest import SUMMARY
 
 def test_soak():
     minutes = float(os.environ.get("TB_SOAK_MINUTES", 3))
-    made = soak.Soak(minutes, int(os.environ.get("TB_SOAK_SESSIONS", 4)), int(os.environ.get("TB_SOAK_SEED", 1)), 0.05)
+    made = soak.Soak(minutes, int(os.environ.get("TB_SOAK_SESSIONS", 4)), int(os.environ.get("TB_SOAK_SEED", 1)))
     try:
         report = made.run()
     finally:
         made.close()
-    SUMMARY.append(f"soak: {report['seconds']} s, {report['sessions']} sessions, {report['succeeded']} of {report['statements']} statements,"
-                   f" {report['blocks']} blocks compared, {report['requests']} requests, {report['faults']} faults of {report['kinds']} kinds:"
-                   f" {', '.join(f'{k} {n}' for k, n in report['injected'].items())}; errors: {report['errors'] or 'none'};"
-                   f" growth: {report['growth']}")
+    SUMMARY.append(soak.summary(report))
+    SUMMARY.extend(report["texts"][:20])
     assert soak.judge(report) == []
-    assert report["kinds"] >= 25
+    assert len(report["kinds"]) >= 25
+    assert 0.04 < report["faults"] / report["requests"] < 0.06
     assert report["blocks"] > 1000 * minutes
-    assert report["growth"], "nothing was measured"
+    assert minutes < 2 or report["backends"] >= 2, "nothing was measured"
