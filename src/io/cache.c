@@ -616,6 +616,12 @@ tb_cache_put(TbCache *cache, const TbCacheKey *key, const char *version, uint64_
 		give_claim(cache, tb_cache_tag(key));
 }
 
+bool
+tb_cache_is_writing(const TbCache *cache)
+{
+	return cache->puts != NULL;
+}
+
 void
 tb_cache_touch(TbCache *cache, const TbCacheKey *key)
 {

@@ -64,6 +64,8 @@ extern void tb_cache_cancel(TbCache *cache, TbCacheGet *get);	/* also gives up b
 extern void tb_cache_put(TbCache *cache, const TbCacheKey *key, const char *version, uint64_t object_size, TbBuf *data);
 extern void tb_cache_touch(TbCache *cache, const TbCacheKey *key);
 extern void tb_cache_abandon(TbCache *cache, const TbCacheKey *key);
+/* Something is being written: until that has ended, and somebody pumps, others do not find it and wait. */
+extern bool tb_cache_is_writing(const TbCache *cache);
 /* Why the cache is off; true once. For the host's log. */
 extern bool tb_cache_trouble(TbCache *cache, TbError *err);
 

@@ -332,6 +332,12 @@ tb_io_set_limits(TbIo *io, const TbNodeLimits *limits, int cache_max_age_ms)
 }
 
 bool
+tb_io_is_writing(const TbIo *io)
+{
+	return io->cache != NULL && tb_cache_is_writing(io->cache);
+}
+
+bool
 tb_io_cache_trouble(TbIo *io, TbError *err)
 {
 	if (io->cache_error.code == TB_OK)

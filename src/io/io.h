@@ -40,6 +40,7 @@ extern void tb_io_free(TbIo *io);
 /* Other limits and another age of what is cached, from now on; positive. More requests than at first are not used at one endpoint. */
 extern void tb_io_set_limits(TbIo *io, const TbNodeLimits *limits, int cache_max_age_ms);
 /* Why the cache on disk is off, where it is wanted; true once. For the host's log. */
+extern bool tb_io_is_writing(const TbIo *io);	/* its cache is: a host that will not pump for long pumps until it has ended */
 extern bool tb_io_cache_trouble(TbIo *io, TbError *err);
 
 /* Monotonic counters. */

@@ -319,4 +319,5 @@ tbpg_end_scan(ForeignScanState *node)
 	stop_scan(state);
 	warn_excluded(state);
 	MemoryContextDelete(state->context);
+	tbpg_settle();
 }

@@ -65,6 +65,7 @@ extern TbNode *tbpg_node(void);
 extern char *tbpg_counters_name(const char *server); /* "database.server" in UTF-8: what its counters are kept under */
 extern void tbpg_node_limits(TbNodeLimits *limits); /* as the settings say now */
 #define TBPG_NODE_FILE PG_STAT_TMP_DIR "/tensorbank.node"	/* base backups leave that directory out */
+extern void tbpg_settle(void);	/* let the cache's writes end, for a moment at most: before the session becomes idle */
 extern void tbpg_wait(void);		/* sleep until the latch or the engine has something; interrupts; pump */
 /* Also sleep for a socket (streamer): WL_SOCKET_READABLE/WRITEABLE; returns when it may be ready or timeout_ms
  * went by (-1: none). */

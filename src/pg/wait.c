@@ -7,6 +7,7 @@
 #include "postgres.h"
 
 #include "access/parallel.h"
+#include "access/xact.h"
 #include "commands/dbcommands.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
@@ -22,6 +23,9 @@
 
 /* epoll, timerfd, eventfd and the wait set's own: told to fd.c so that it leaves them to us */
 #define ENGINE_DESCRIPTORS 5
+
+#define SETTLE_TURNS 40
+#define SETTLE_TURN_MS 2
 
 static TbEngine *process_engine;	/* owned until the process ends */
 static TbNode *process_node;	/* likewise, and longer than the engine */
@@ -112,6 +116,27 @@ log_cache_trouble(TbEngine *engine)
 				 errhint("Reads go on without it. See tensorbank.cache_directory.")));
 }
 
+/*
+ * What was put into the cache is found by others when its writes have ended, and they wait for it until then: a session that
+ * becomes idle sees to that first. Writes go to the page cache; a disk that is slower than this has others wait for it.
+ */
+void
+tbpg_settle(void)
+{
+	if (process_engine == NULL)
+		return;
+	for (int i = 0; i < SETTLE_TURNS && tb_io_is_writing(tb_engine_io(process_engine)); i++)
+		tb_engine_wait(process_engine, SETTLE_TURN_MS);
+}
+
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PARALLEL_COMMIT ||
+		event == XACT_EVENT_PARALLEL_ABORT)
+		tbpg_settle();
+}
+
 TbEngine *
 tbpg_engine(void)
 {
@@ -140,6 +165,7 @@ tbpg_engine(void)
 	AddWaitEventToSet(wait_set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
 	AddWaitEventToSet(wait_set, WL_SOCKET_READABLE, tb_engine_fd(engine), NULL, NULL);
 	process_engine = engine;
+	RegisterXactCallback(at_transaction_end, NULL);
 	return engine;
 }
 
