@@ -217,7 +217,7 @@ def test_cancel_while_another_fetches(database, faulty):
 
 def test_end_of_session_while_waiting(database, faulty):
     """pg_terminate_backend is heard as soon."""
-    faulty.rule(r"/t/c/", "hang")
+    faulty.rule(r"/p/c/", "hang")
     with database.connect() as c, database.connect() as other:
         c.execute(KNOW).fetchall()
         began = []
@@ -229,7 +229,7 @@ def test_end_of_session_while_waiting(database, faulty):
         timer = threading.Timer(0.3, end)
         timer.start()
         with pytest.raises(psycopg.OperationalError):
-            c.execute(READ).fetchall()
+            c.execute("SELECT tensorbank.read(p) FROM shaky.cancel").fetchall()
         assert time.monotonic() - began[0] < 1.0
         timer.join()
         assert wait_for(lambda: other.execute("SELECT requests FROM tensorbank.node_status").fetchone() == (0,), 3)
