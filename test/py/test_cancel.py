@@ -118,8 +118,8 @@ SITES = {
     "metadata": ((r"zarr.json|zmetadata", "hang", {}), "tensorbank.metadata_max_age = 1", KNOW, None),
     "first byte": ((r"/t/c/", "hang", {}), "", READ, KNOW),
     "body": ((r"/t/c/", "hang_body", {}), "", READ, KNOW),
-    "back-off": ((r"/t/c/", "status", {"code": 500}), "tensorbank.retries = 100", READ, KNOW),
-    "throttle": ((r"/t/c/", "status", {"code": 503, "headers": {"Retry-After": "30"}}), "", READ, KNOW),
+    "back-off": ((r"/t/c/0/0/0$", "status", {"code": 500}), "tensorbank.retries = 100", READ, KNOW),
+    "throttle": ((r"/t/c/0/0/0$", "status", {"code": 503, "headers": {"Retry-After": "30"}}), "", READ, KNOW),
     "budget": ((r"/t/c/0/0/0$", "hang", {}), "tensorbank.max_requests_in_flight = 1", READ, KNOW),
 }
 
