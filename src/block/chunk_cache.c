@@ -80,6 +80,7 @@ tb_chunk_get(TbFetch *fetch, uint32_t number, TbLoad **load, bool *began, TbErro
 	spec.max_age_ns = part->object == NULL && !fetch->share_all ? fetch->engine->chunk_max_age_ns
 		: fetch->engine->max_age_ns;
 	spec.shard_bytes = UINT64_MAX;
+	spec.no_cache = fetch->again;
 	return tb_load_get(&spec, load, began, err);
 }
 

@@ -280,6 +280,38 @@ free_lists(TbFetch *fetch)
 	}
 }
 
+static void
+free_parts(TbFetch *fetch)
+{
+	for (uint64_t i = 0; fetch->part != NULL && i < fetch->chunks.total; i++)
+	{
+		tb_buf_unref(fetch->part[i].bytes);
+		if (fetch->part[i].load != NULL)
+			tb_load_release(fetch->part[i].load, NULL);
+	}
+}
+
+bool
+tb_fetch_again(TbFetch *fetch)
+{
+	if (fetch->again || fetch->status != TB_OK || fetch->locate_only)
+		return false;
+	if (fetch->ready_called)
+		tb_loop_undefer(fetch->engine->loop, &fetch->ready_task);
+	free_parts(fetch);
+	free_lists(fetch);
+	memset(fetch->part, 0, (size_t) fetch->chunks.total * sizeof(TbPart));
+	fetch->first_placed = fetch->last_placed = TB_NO_PART;
+	fetch->cursor = 0;
+	fetch->bytes = fetch->version = 0;
+	fetch->ready = NULL;
+	fetch->ready_called = false;
+	fetch->again = true;
+	fetch->status = TB_AGAIN;
+	tb_fetch_advance(fetch);
+	return true;
+}
+
 void
 tb_fetch_free(TbFetch *fetch)
 {
@@ -293,12 +325,7 @@ tb_fetch_free(TbFetch *fetch)
 		tb_free(fetch->slot[i]->key);
 		tb_free(fetch->slot[i]);
 	}
-	for (uint64_t i = 0; fetch->part != NULL && i < fetch->chunks.total; i++)
-	{
-		tb_buf_unref(fetch->part[i].bytes);
-		if (fetch->part[i].load != NULL)
-			tb_load_release(fetch->part[i].load, NULL);
-	}
+	free_parts(fetch);
 	free_lists(fetch);
 	tb_free(fetch->part);
 	tb_free(fetch->key);

@@ -90,6 +90,7 @@ struct TbFetch
 	TbRegion	region;
 	bool		locate_only;
 	bool		share_all;		/* also whole chunks are shared */
+	bool		again;			/* all is read a second time, from the store itself */
 	uint8_t    *into;			/* borrowed; NULL, or where elements go, which are wanted as they are stored */
 	TbBox		chunks;			/* innermost chunks touched; number = part */
 	TbBox		objects;		/* stored objects touched (the same where not sharded) */

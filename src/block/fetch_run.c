@@ -299,6 +299,7 @@ start_read(TbFetch *fetch, uint32_t number)
 		slot->key[0] = '\0';	/* cannot be: the buffer holds any key */
 	if (fetch->into != NULL)
 		set_target(fetch, number, read);
+	read->no_cache = fetch->again;
 	read->done = read_done;
 	read->arg = slot;
 	fetch->requests++;

@@ -174,6 +174,11 @@ step_read(TbGrid *grid, TbSeek *seek, TbCoord *coord, TbError *err)
 	if (values == NULL)
 		return tb_fail(err, TB_E_NOMEM, "out of memory");
 	status = tb_fetch_decode(seek->fetch, plain, values, bytes, err);
+	if (status == TB_E_CORRUPT && tb_fetch_again(seek->fetch))
+	{
+		tb_free(values);
+		return TB_AGAIN;
+	}
 	if (status == TB_OK)
 		status = tb_coord_from_values(coord, values, grid->info.cell, err);
 	tb_free(values);

@@ -106,6 +106,7 @@ read_again(TbLoad *load)
 	tb_free(load->error);
 	load->error = NULL;
 	load->status = TB_AGAIN;
+	load->read->no_cache = true;
 	tb_store_read(load->store, load->read);
 	return true;
 }
@@ -197,6 +198,7 @@ tb_load_get(const TbLoadSpec *spec, TbLoad **out, bool *began, TbError *err)
 	load->read->offset = spec->offset;
 	load->read->length = spec->length;
 	load->read->if_version = load->pinned;
+	load->read->no_cache = spec->no_cache;
 	load->read->done = read_done;
 	load->read->arg = load;
 	tb_store_read(load->store, load->read);

@@ -74,6 +74,7 @@ typedef struct TbLoadSpec
 	int64_t		missing_age_ns; /* the same for absence */
 	const TbShardLevel *level;	/* NULL, or prove the bytes as the index of a shard */
 	uint64_t	shard_bytes;	/* UINT64_MAX: as the store tells */
+	bool		no_cache;		/* what the disk holds was damaged */
 } TbLoadSpec;
 
 /* Find or begin. owns: a pin, tb_load_release. *began: a request was made. errors: NOMEM. */

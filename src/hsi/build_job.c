@@ -101,6 +101,8 @@ tb_leaf_job_result(TbLeafJob *job, TbLeaf *leaves, uint64_t *version, bool *miss
 
 		tb_leaf_begin(&leaves[i]);
 		status = tb_fetch_visit(job->fetch[i], add_run, &sink, err);
+		if (status == TB_E_CORRUPT && tb_fetch_again(job->fetch[i]))
+			return TB_AGAIN;
 		if (status != TB_OK)
 			return status;
 		*bytes += tb_fetch_bytes(job->fetch[i]);

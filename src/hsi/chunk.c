@@ -282,6 +282,12 @@ decode(TbHsi *hsi, TbHsiChunk *c, TbIndexCost *cost, TbError *err)
 		c->state = TB_CHUNK_READY;
 	}
 	tb_free(packed);
+	if (status == TB_E_CORRUPT && tb_fetch_again(c->fetch))
+	{
+		tb_free(c->value);
+		c->value = NULL;
+		status = TB_AGAIN;
+	}
 	return status;
 }
 

@@ -222,6 +222,7 @@ tb_scan_compute(TbScan *scan, uint64_t block, TbError *err)
 	if (status != TB_OK)
 		return status;
 	status = take_result(scan, slot, err);
-	free_job(slot);
+	if (status != TB_AGAIN)
+		free_job(slot);
 	return status;
 }

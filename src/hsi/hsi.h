@@ -221,7 +221,8 @@ extern void tb_scan_free(TbScan *scan);
 extern double tb_hsi_estimate(TbGrid *grid, TbHsi *hsi, const TbPred *pred);
 
 /* ---- building ---- */
-/* Statistics of one block of some arrays: fetch and collect. poll until OK, then result. leaves:
+/* Statistics of one block of some arrays: fetch and collect. poll until OK, then result,
+ * which says AGAIN where something is damaged and is read once more: poll anew. leaves:
  * one per entry of arrays; version, missing and bytes: of all of them together. */
 typedef struct TbLeafJob TbLeafJob;
 extern TbStatus tb_leaf_job_open(TbGrid *grid, const int *arrays, int n_arrays, uint64_t block,

@@ -123,7 +123,10 @@ finish_job(Worker *worker, int j, TbLeaf *leaves)
 		return false;
 	if (status != TB_OK)
 		tbpg_raise(&err);
-	TBPG_CHECK(tb_leaf_job_result(worker->job[j], leaves, &version, &missing, &bytes, &err), &err);
+	status = tb_leaf_job_result(worker->job[j], leaves, &version, &missing, &bytes, &err);
+	if (status == TB_AGAIN)
+		return false;
+	TBPG_CHECK(status, &err);
 	for (int a = 0; a < shared->n_arrays; a++)
 	{
 		out[a].leaf = leaves[a];

@@ -64,8 +64,14 @@ read_into(const TbpgRef *ref, const TbpgResolved *resolved, struct varlena *valu
 	size_t		spare = spare_bytes(resolved->dtype);
 	size_t		bytes = VARSIZE(value) - (size_t) (data - (uint8_t *) value);
 	TbError		err;
+	TbStatus	status = tb_fetch_decode(fetch, resolved->treatment, data + spare, bytes, &err);
 
-	TBPG_CHECK(tb_fetch_decode(fetch, resolved->treatment, data + spare, bytes, &err), &err);
+	if (status == TB_E_CORRUPT && tb_fetch_again(fetch))
+	{
+		TBPG_AWAIT(tb_fetch_poll(fetch, &err), &err);
+		status = tb_fetch_decode(fetch, resolved->treatment, data + spare, bytes, &err);
+	}
+	TBPG_CHECK(status, &err);
 	if (spare > 0)
 		memmove(data, data + spare, bytes);
 }

@@ -93,6 +93,8 @@ destroy(TbDelivery *d)
 	tb_free(d);
 }
 
+static void fetch_ready(void *arg);
+
 static void
 run_back(TbTask *task)
 {
@@ -102,6 +104,12 @@ run_back(TbTask *task)
 	{
 		d->hub->n_dying--;
 		destroy(d);
+		return;
+	}
+	if (d->status == TB_E_CORRUPT && tb_fetch_again(d->fetch))
+	{
+		d->stage = STAGE_FETCH;
+		tb_fetch_on_ready(d->fetch, fetch_ready, d);
 		return;
 	}
 	if (d->status != TB_OK)

@@ -169,6 +169,8 @@ item_finished(TbItem *item)
 		tb_stream_tell(stream);
 }
 
+static void fetch_ready(void *arg);
+
 /* Back from the decode thread. */
 static void
 run_back(TbTask *task)
@@ -179,8 +181,16 @@ run_back(TbTask *task)
 	TbError		no_words;
 
 	item->error = NULL;
-	drop_fetch(item);
 	stream->decoding--;
+	if (item->status == TB_E_CORRUPT && !stream->closing && tb_fetch_again(item->fetch))
+	{
+		tb_free(error);
+		item->state = TB_ITEM_FETCHING;
+		stream->work[item->slot].fetching++;
+		tb_fetch_on_ready(item->fetch, fetch_ready, item);
+		return;
+	}
+	drop_fetch(item);
 	if (stream->closing)
 	{
 		tb_free(error);

@@ -449,6 +449,54 @@ bad_chunks(void **state)
 	sample_free(&s);
 }
 
+/* What was damaged on its way is whole when it is read again; once. */
+static void
+damaged_on_its_way(void **state)
+{
+	TbEngine   *engine = engine_open(0);
+	Sample		s = {.path = "a/b", .zstd = true, .separator = '.', .v2 = true, .ndim = 2, .shape = {16, 16},
+	.chunk = {4, 4}, .seed = 5};
+	TbTreatment plain = {.raw = true, .cast = TB_NONE};
+	TbRegion	regions[] = {{.ndim = 2, .count = {4, 16}}, {.ndim = 2, .start = {0, 9}, .count = {2, 2}}};
+	int32_t		got[64];
+	TbSource   *source;
+	TbArray    *array;
+	TbFetch    *fetch;
+	TbError		error;
+	TbStatus	status;
+
+	assert_int_equal(tb_source_open_mem(engine, &source, NULL), TB_OK);
+	sample_build(&s, tb_source_store(source));
+	array = array_open(engine, source, "a/b");
+	for (int i = 0; i < 2; i++)
+	{
+		const TbRegion *region = &regions[i];
+		size_t		bytes = (size_t) (region->count[0] * region->count[1]) * 4;
+
+		put_text(tb_source_store(source), "a/b/0.2", "not a frame");
+		fetch = fetch_open(engine, array, region);
+		assert_int_equal(tb_fetch_decode(fetch, plain, got, bytes, &error), TB_E_CORRUPT);
+		sample_build(&s, tb_source_store(source));
+		assert_true(tb_fetch_again(fetch));
+		assert_false(tb_fetch_again(fetch));
+		WAIT(engine, status, tb_fetch_poll(fetch, &error));
+		assert_int_equal(status, TB_OK);
+		check_fetch(&s, fetch, region);
+		assert_false(tb_fetch_again(fetch));
+		tb_fetch_free(fetch);
+	}
+	/* freed in the middle of it */
+	put_text(tb_source_store(source), "a/b/0.2", "not a frame");
+	fetch = fetch_open(engine, array, &regions[0]);
+	assert_int_equal(tb_fetch_decode(fetch, plain, got, 4 * 16 * 4, &error), TB_E_CORRUPT);
+	assert_true(tb_fetch_again(fetch));
+	tb_fetch_free(fetch);
+	tb_array_unref(array);
+	tb_source_unref(source);
+	tb_engine_free(engine);
+	sample_free(&s);
+}
+
 static void
 count_ready(void *arg)
 {
@@ -594,6 +642,7 @@ main(void)
 		cmocka_unit_test(changed_shards),
 		cmocka_unit_test(never_two_versions),
 		cmocka_unit_test(bad_chunks),
+		cmocka_unit_test(damaged_on_its_way),
 		cmocka_unit_test(cancels_and_ready),
 		cmocka_unit_test(decode_in_threads),
 	};
