@@ -21,6 +21,7 @@ import threading
 import time
 
 import numpy as np
+import psycopg
 import zarr
 
 import cluster as clusters
@@ -87,7 +88,7 @@ class Database:
             if os.getuid() == 0:
                 owner = pwd.getpwnam(clusters.SERVER_USER)
                 os.chown(self.cache, owner.pw_uid, owner.pw_gid)
-            options += (f"tensorbank.cache_directory={self.cache}", "tensorbank.cache_size=2MB")
+            options += (f"tensorbank.cache_directory={self.cache}", "tensorbank.cache_size=8MB")
         os.mkdir(os.path.join(folder, name))
         self.cluster = clusters.Cluster(os.path.join(folder, name), *options).start()
         self.lock = threading.Lock()
@@ -121,6 +122,12 @@ class Database:
 
     def left(self):
         """What is still taken a moment after the last session has ended, as lines."""
+        try:
+            return self.taken()
+        except psycopg.OperationalError as e:
+            return [f"{self.name}: the server died: {e}"]
+
+    def taken(self):
         checks = {"the node's limits": ("SELECT requests, memory_bytes FROM tensorbank.node_status", [(0, 0)]),
                   "streams": ("SELECT count(*) FROM tensorbank.streams", [(0,)]),
                   "sessions": ("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'", [(1,)])}
@@ -132,7 +139,7 @@ class Database:
 
     def log_errors(self):
         text = self.cluster.log()
-        bad = no_internal_errors(text) + [line for line in text.splitlines() if "terminated by signal" in line or "reinitializing" in line]
+        bad = no_internal_errors(text) + [line for line in text.splitlines() if "terminated by signal" in line or "reinitializing" in line or "Failed process was running" in line]
         return [f"{self.name}: {line}" for line in dict.fromkeys(bad)][:20]
 
 
@@ -162,7 +169,9 @@ class Vandal(threading.Thread):
                     pass        # the cache took it away
 
     def damage(self, path):
-        what = self.random.choices(["bit", "page", "cut", "empty", "gone"], [12, 4, 3, 1, 1])[0]
+        # the index is mapped into memory: whoever cuts a mapped file off kills its readers, and nothing helps against that
+        may_cut = os.path.basename(path) != "index"
+        what = self.random.choices(["bit", "page", "cut", "empty", "gone"], [12, 4, 3 * may_cut, may_cut, 0.2])[0]
         size = os.path.getsize(path)
         if what == "gone":
             os.unlink(path)
@@ -251,6 +260,7 @@ class Soak:
                   "kinds": dict(sorted(origin["kinds"].items())), "connections": origin["most_open"], **count,
                   "states": dict(sum((s.states for s in sessions), collections.Counter())), "texts": [t for s in sessions for t in s.texts],
                   "damaged": dict(sum((v.count for v in vandals), collections.Counter())),
+                  "memory": {f"session {s.number}, process {i}": [x[4] for x in p.samples[::8]] for s in sessions for i, p in enumerate(s.processes)},
                   "backends": len(growth), "backend_growth": [max(g[i] for g in growth) for i in range(3)] if growth else None,
                   "streamer_growth": streamed, "failures": failures,
                   "statements_per_s": round(count["statements"] / seconds, 1), "mb_per_s": round(count["bytes"] / 1e6 / seconds, 1),
