@@ -132,8 +132,11 @@ extern void tb_fetch_on_ready(TbFetch *fetch, void (*ready) (void *arg), void *a
  * errors: CORRUPT naming object, chunk and codec. */
 extern TbStatus tb_fetch_decode(TbFetch *fetch, TbTreatment treatment, void *dst, size_t dst_bytes,
 								TbError *err) TB_MUST_CHECK;
-/* After CORRUPT: what came may have been damaged on its way, or kept so. Begins to read all of it again, past every
- * cache; then as after opening, with on_ready to be called anew. Once: false where that was done before. The loop's thread. */
+/*
+ * After CORRUPT: what came may have been damaged on its way, or kept so. Begins to read all of it again, past every
+ * cache; then as after opening, with on_ready to be called anew. Once: false where that was done before.
+ * thread: the loop's.
+ */
 extern bool tb_fetch_again(TbFetch *fetch);
 extern bool tb_fetch_all_missing(const TbFetch *fetch);	/* no chunk of it is stored */
 extern uint64_t tb_fetch_bytes(const TbFetch *fetch);	/* encoded bytes brought */

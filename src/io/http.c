@@ -148,7 +148,10 @@ release_socket(Socket *s, CURL *easy)
 	s->own_port = tb_peer_own_port(kept);
 }
 
-/* Whether bytes wait on a kept connection. They answer nothing; curl 7.88 would take them for the next request's answer. */
+/*
+ * Whether bytes wait on a kept connection. They answer nothing; curl 7.88 would take them for the answer to the
+ * next request.
+ */
 static bool
 has_excess(const TbHttp *http, int own_port)
 {

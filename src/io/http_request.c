@@ -371,7 +371,7 @@ tb_http_go(TbHttpSlot *slot, char *url)
 	return TB_AGAIN;
 }
 
-/* Whether a request fell on a connection that the server closed while it was idle, or sent more on than it should. */
+/* Whether a request fell on a connection that the server closed while it was idle, or sent too much on. */
 static bool
 was_stale(const TbHttpSlot *slot, CURLcode code)
 {
