@@ -263,6 +263,7 @@ get_index(TbFetch *fetch, const TbShardNode *node, TbLoad **load, bool *began, T
 	spec.missing_age_ns = MISSING_AGE_NS;
 	spec.level = &fetch->meta->shard[node->level];
 	spec.shard_bytes = node->length;
+	spec.no_cache = fetch->again || node->object->restarted;
 	status = tb_load_get(&spec, load, began, err);
 	tb_free(name);
 	return status;

@@ -377,7 +377,8 @@ was_stale(const TbHttpSlot *slot, CURLcode code)
 {
 	long		new_connections = 1;
 
-	return (code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR || code == CURLE_GOT_NOTHING || slot->transfer.excess) &&
+	return (code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR || code == CURLE_GOT_NOTHING ||
+			slot->transfer.excess) &&
 		!slot->transfer.answered && !slot->resent &&
 		curl_easy_getinfo(slot->transfer.easy, CURLINFO_NUM_CONNECTS, &new_connections) == CURLE_OK &&
 		new_connections == 0;

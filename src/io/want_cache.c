@@ -58,13 +58,15 @@ tb_cached_ask(TbWant *want)
 	TbCache    *cache = store->io->cache;
 	uint8_t		scope[32];
 
-	if (cache == NULL || !store->ops->connects || store->ops->scope == NULL || want->read->no_cache)
+	if (cache == NULL || !store->ops->connects || store->ops->scope == NULL)
 		return false;
 	want->cached = tb_calloc(1, sizeof(*want->cached));
 	if (want->cached == NULL)
 		return false;
 	store->ops->scope(store, scope);
 	tb_cache_key(scope, want->key, want->kind, want->offset, want->length, &want->cached->get.key);
+	if (want->read->no_cache)
+		return false;			/* what is brought takes the place of what is there */
 	want->cached->get.if_version = want->if_version;
 	want->cached->get.max_age_ms = store->io->options.cache_max_age_ms;
 	want->cached->get.done = answered;
@@ -102,7 +104,7 @@ tb_cached_ended(TbWant *want, const TbOp *op)
 	}
 	else if (read->data != NULL)
 		tb_cache_put(cache, &cached->get.key, read->version, read->object_size, read->data);
-	else
+	else if (cached->fetches)
 		tb_cache_abandon(cache, &cached->get.key);
 	cached->fetches = false;
 }
