@@ -22,16 +22,49 @@
 #define MERGE_ALONE ((uint64_t) 256 << 10)	/* reads of so much gain nothing, and land where they are wanted */
 #define MERGE_WASTE 10			/* one part in so many */
 #define MERGE_PLACES 8
+#define MERGE_ENOUGH ((uint64_t) 128 << 10)	/* for a request while half of the places are taken */
 #define SORT_STEPS 64
 
 static uint64_t
-near_hash(const TbOp *op)
+hash_object(const TbOp *op)
 {
 	uint64_t	hash = tb_hash64(op->key, strlen(op->key), (uint64_t) (uintptr_t) op->store);
 
-	if (op->if_version != NULL)
-		hash = tb_hash64(op->if_version, strlen(op->if_version), hash);
-	return tb_mix64(hash ^ (op->offset / TB_MERGE_SPAN));
+	return op->if_version == NULL ? hash : tb_hash64(op->if_version, strlen(op->if_version), hash);
+}
+
+/* The trail that goes on at an offset; NULL: none. */
+static TbTrail *
+find_trail(TbIo *io, uint64_t object, uint64_t offset)
+{
+	for (int i = 0; i < TB_NEAR_TRAILS; i++)
+	{
+		TbTrail    *trail = &io->trail[i];
+
+		if (trail->object == object && offset >= trail->end && offset - trail->end <= MERGE_GAP)
+			return trail;
+	}
+	return NULL;
+}
+
+/* Bytes up to end have been asked for, from first on. */
+static void
+note_trail(TbIo *io, uint64_t object, uint64_t first, uint64_t end)
+{
+	TbTrail    *trail = find_trail(io, object, first);
+
+	if (trail == NULL)
+		trail = &io->trail[io->next_trail++ % TB_NEAR_TRAILS];
+	*trail = (TbTrail) {object, end};
+}
+
+bool
+tb_near_follows(const TbOp *op)
+{
+	TbIo	   *io = op->store->io;
+	bool		busy = io->n_started >= MERGE_PLACES || (io->n_started >= MERGE_PLACES / 2 && io->near_bytes < MERGE_ENOUGH);
+
+	return op->near && busy && find_trail(io, op->near_object, op->offset) != NULL;
 }
 
 /* Bytes that wait near each other count for how much one request takes. */
@@ -45,7 +78,8 @@ tb_near_add(TbOp *op)
 	if (!op->store->ops->merges || op->verb != TB_VERB_READ || op->kind != TB_RANGE_AT || op->alone ||
 		op->merged || op->unless_version != NULL || op->attempt > 0 || op->length >= MERGE_ALONE)
 		return;
-	op->near_hash = near_hash(op);
+	op->near_object = hash_object(op);
+	op->near_hash = tb_mix64(op->near_object ^ (op->offset / TB_MERGE_SPAN));
 	at = op->near_hash % TB_NEAR_BUCKETS;
 	after = io->near_last[at];
 	for (int i = 0; after != NULL && (after->near_hash > op->near_hash ||
@@ -180,6 +214,7 @@ tb_near_absorb(TbOp *op)
 		take_in(op, before);
 		before = next;
 	}
+	note_trail(io, op->near_object, cover.first, cover.end);
 	if (!op->merged)
 		return;
 	op->offset = cover.first;

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define LOOK_BEHIND 16			/* what waits for company holds up so many at most */
 #define NS_PER_MS INT64_C(1000000)
 #define WHOLE_GUESS_BYTES ((uint64_t) 256 << 10)	/* of the first object read whole */
 #define AUTH_AGAIN_MAX 2
@@ -162,11 +163,22 @@ tb_op_release(TbOp *op)
 	io->n_started--;
 }
 
+/* The first of a queue that is not better left for company; NULL: all of those looked at are. */
+static TbOp *
+first_to_start(const TbOpQueue *queue)
+{
+	TbOp	   *op = queue->head;
+
+	for (int i = 0; op != NULL && tb_near_follows(op); i++)
+		op = i < LOOK_BEHIND ? op->queue_next : NULL;
+	return op;
+}
+
 /* Start the first of a queue, with what may travel with it. false: the node has no room. */
 static bool
 start_head(TbOpQueue *queue)
 {
-	TbOp	   *op = queue->head;
+	TbOp	   *op = first_to_start(queue);
 
 	tb_near_absorb(op);
 	tb_op_dequeue(op);
@@ -192,7 +204,8 @@ has_place(TbIo *io, const TbOpQueue *queue, const TbFlow *flow, int64_t now_ns)
 {
 	int64_t		pause_ns = flow != NULL ? tb_flow_pause_ns(flow, now_ns) : 0;
 
-	if (queue->head == NULL || queue->active >= (flow != NULL ? tb_flow_window(flow) : queue->limit))
+	if (queue->head == NULL || queue->active >= (flow != NULL ? tb_flow_window(flow) : queue->limit) ||
+		first_to_start(queue) == NULL)
 		return false;
 	if (pause_ns > 0)
 		room_later(io, pause_ns);

@@ -102,6 +102,7 @@ struct TbOp
 	TbOp	   *queue_next;
 	TbOp	   *near_prev;		/* the bucket of merge.c, while it is near */
 	TbOp	   *near_next;
+	uint64_t	near_object;	/* hash of store, key and version */
 	uint64_t	near_hash;
 	bool		near;
 	bool		merged;			/* brings several wants */
@@ -204,6 +205,14 @@ struct TbIoFlow
 };
 
 #define TB_NEAR_BUCKETS 1024
+#define TB_NEAR_TRAILS 32		/* of those being read in order that are known at a time */
+
+/* How far an object has been asked for; there may be several in one: shards often hold their chunks in Z-order. */
+typedef struct TbTrail
+{
+	uint64_t	object;			/* hash of store, key and version */
+	uint64_t	end;
+} TbTrail;
 
 struct TbIo
 {
@@ -219,6 +228,8 @@ struct TbIo
 	TbOpQueue	remote;			/* of stores that connect but have no flow */
 	int			n_started;		/* ops that connect and are STARTED */
 	uint64_t	near_bytes;		/* of queued reads that others may join */
+	TbTrail		trail[TB_NEAR_TRAILS];
+	uint32_t	next_trail;		/* to be forgotten for a new one */
 	TbIoFlow   *flows;			/* owned list */
 	TbNode	   *node;			/* options.node, or own_node */
 	TbNode	   *own_node;		/* owned */
@@ -330,6 +341,8 @@ extern void tb_near_add(TbOp *op);
 extern void tb_near_remove(TbOp *op);
 /* op is about to start: take in queued reads of near ranges. */
 extern void tb_near_absorb(TbOp *op);
+/* It goes on where requests in flight end: better to let more of its kind come and to send them together. */
+extern bool tb_near_follows(const TbOp *op);
 
 /* op_late.c */
 
