@@ -218,15 +218,23 @@ class Soak:
 
     def run(self):
         """The report, with `failures`: what must not be."""
-        self.begin = time.monotonic()
-        self.end = self.begin + self.minutes * 60
-        self.origin.ask("share", None)
+        self.ready = threading.Barrier(self.sessions + 1)
         sessions = [Session(self, i, self.databases[i % 2]) for i in range(self.sessions)]
         vandals = [Vandal(self, d.cache) for d in self.databases if d.cache]
         streamers = {d.name: Process(d.cluster.streamer()) for d in self.databases}
-        for thread in (*sessions, *vandals):
-            thread.start()
-        told = self.begin
+        for session in sessions:
+            session.start()
+        self.begin = told = time.monotonic()
+        self.end = self.begin + 300
+        try:
+            self.ready.wait(150)
+        except threading.BrokenBarrierError:
+            self.stop.set()
+        self.begin = told = time.monotonic()
+        self.end = self.begin + self.minutes * 60
+        self.origin.ask("share", None)
+        for vandal in vandals:
+            vandal.start()
         while any(s.is_alive() for s in sessions) and time.monotonic() < self.end + 120:
             time.sleep(0.5)
             for d in self.databases:
