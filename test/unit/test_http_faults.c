@@ -454,7 +454,7 @@ static const Fault faults[] = {
 	{.name = "o", .handler = redirect_nowhere, .status = TB_E_PROTOCOL, .requests = 1},
 	{.name = "o", .handler = gzip_encoded, .status = TB_E_PROTOCOL, .requests = 1},
 	{.name = "o", .handler = identity_encoded, .requests = 1},
-	{.name = "o", .handler = not_http, .status = TB_E_PROTOCOL, .requests = 1},
+	{.name = "o", .handler = not_http, .status = TB_E_PROTOCOL, .requests = 2},
 	{.name = "o", .handler = headers_without_end, .status = TB_E_PROTOCOL, .requests = 1},
 	{.name = "o", .handler = no_length, .whole = true, .status = TB_E_PROTOCOL, .requests = 2},
 	{.name = "o", .handler = interim_then_good, .requests = 1},
