@@ -72,8 +72,9 @@ find_socket(const TbHttp *http, curl_socket_t fd)
 }
 
 /*
- * A server without TCP_NODELAY keeps the last, short piece of an answer until what went before is acknowledged, and we, who have
- * just sent a request, would delay that by 40 ms. The kernel forgets this wish by itself.
+ * A server without TCP_NODELAY keeps the last, short piece of an answer until what went before is
+ * acknowledged, and we, who have just sent a request, would delay that by 40 ms. The kernel forgets
+ * this wish by itself.
  */
 static void
 acknowledge_at_once(const Socket *s)

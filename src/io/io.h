@@ -30,17 +30,20 @@ typedef struct TbIoOptions
 	TbNode	   *node;					/* borrowed, outlives the io; NULL: limits and counters of this process alone */
 	const char *cache_directory;		/* NULL or "": no cache on disk */
 	uint64_t	cache_bytes;			/* its size; 0: default 1 GiB */
-	int			cache_max_age_ms;		/* objects cached without a known version are trusted so long; 0: default 60000 */
+	/* objects cached without a known version are trusted so long; 0: default 60000 */
+	int			cache_max_age_ms;
 	bool		no_uring;				/* never use io_uring */
 } TbIoOptions;
 
 extern TbStatus tb_io_new(TbLoop *loop, TbPool *pool, const TbIoOptions *options, TbIo **io,
 						  TbError *err) TB_MUST_CHECK;
 extern void tb_io_free(TbIo *io);
-/* Other limits and another age of what is cached, from now on; positive. More requests than at first are not used at one endpoint. */
+/* Other limits and another age of what is cached, from now on; positive. More requests than at
+ * first are not used at one endpoint. */
 extern void tb_io_set_limits(TbIo *io, const TbNodeLimits *limits, int cache_max_age_ms);
+/* Its cache is: a host that will not pump for long pumps until that has ended. */
+extern bool tb_io_is_writing(const TbIo *io);
 /* Why the cache on disk is off, where it is wanted; true once. For the host's log. */
-extern bool tb_io_is_writing(const TbIo *io);	/* its cache is: a host that will not pump for long pumps until it has ended */
 extern bool tb_io_cache_trouble(TbIo *io, TbError *err);
 
 /* Monotonic counters. */
@@ -59,14 +62,16 @@ typedef struct TbIoCounters
 
 typedef enum TbAddressing
 {
-	TB_ADDRESS_AUTO,			/* bucket in the host name where the endpoint is AWS's and the name allows, else in the path */
+	/* bucket in the host name where the endpoint is AWS's and the name allows, else in the path */
+	TB_ADDRESS_AUTO,
 	TB_ADDRESS_PATH,
 	TB_ADDRESS_VIRTUAL
 } TbAddressing;
 
 typedef struct TbStoreSpec
 {
-	const char *url;			/* file:///dir, http://, https://, s3://bucket/prefix; no query, no fragment, no userinfo */
+	/* file:///dir, http://, https://, s3://bucket/prefix; no query, no fragment, no userinfo */
+	const char *url;
 	const char *ca_file;		/* NULL: the system's */
 	const char *user;			/* http basic authentication; NULL: none */
 	const char *password;
@@ -127,8 +132,8 @@ struct TbRead
 	uint64_t	length;
 	const char *if_version;		/* NULL or a version seen before: another one is CHANGED; borrowed */
 	bool		no_cache;		/* ask the store itself: what came before was damaged */
-	/* NULL, or where the caller wants the bytes, borrowed until done or cancel: a store that can lets them land there, and
-	 * data->data is `into` then; else data is a buffer like any */
+	/* NULL, or where the caller wants the bytes, borrowed until done or cancel: a store that can
+	 * lets them land there, and data->data is `into` then; else data is a buffer like any */
 	void	   *into;
 	size_t		into_bytes;
 	void		(*done) (TbRead *read); /* from the pump, never from inside tb_store_read */
@@ -166,9 +171,10 @@ typedef struct TbStoreNames
 
 extern TbStatus tb_store_begin_list(TbStore *store, const char *prefix, TbJob **job, TbError *err) TB_MUST_CHECK;
 /*
- * Write an object whole: seen complete or not at all, durable when done. create_once: an existing object is CHANGED and stays
- * (on s3, where the answer to an attempt can be lost, one with the same bytes counts as written). bytes gets a reference of
- * the job's own and is not written to any more; what is large goes up in parts, several at a time.
+ * Write an object whole: seen complete or not at all, durable when done. create_once: an existing
+ * object is CHANGED and stays (on s3, where the answer to an attempt can be lost, one with the same
+ * bytes counts as written). bytes gets a reference of the job's own and is not written to any more;
+ * what is large goes up in parts, several at a time.
  * errors: UNSUPPORTED, NO_SPACE, DENIED, AUTH, IO, CHANGED.
  */
 extern TbStatus tb_store_begin_put(TbStore *store, const char *key, TbBuf *bytes, bool create_once, TbJob **job,
@@ -177,7 +183,8 @@ extern TbStatus tb_store_begin_delete(TbStore *store, const char *key, TbJob **j
 /* AGAIN, or how it ended. A list of a prefix that is not there: NOT_FOUND on file://, no names elsewhere. */
 extern TbStatus tb_job_poll(TbJob *job, TbError *err) TB_MUST_CHECK;
 extern const TbStoreNames *tb_job_names(const TbJob *job);	/* of a list that ended OK; the job's */
-extern void tb_job_free(TbJob *job);	/* cancels what is in flight; an unfinished multipart upload is aborted; NULL allowed */
+/* cancels what is in flight; an unfinished multipart upload is aborted; NULL allowed */
+extern void tb_job_free(TbJob *job);
 
 /* The same in one call on file:// and mem, which never wait (elsewhere INTERNAL): tests and what runs there alone. */
 extern TbStatus tb_store_list(TbStore *store, const char *prefix, TbStoreNames *names, TbError *err) TB_MUST_CHECK;

@@ -62,7 +62,8 @@ bool
 tb_near_follows(const TbOp *op)
 {
 	TbIo	   *io = op->store->io;
-	bool		busy = io->n_started >= MERGE_PLACES || (io->n_started >= MERGE_PLACES / 2 && io->near_bytes < MERGE_ENOUGH);
+	bool		busy = io->n_started >= MERGE_PLACES ||
+		(io->n_started >= MERGE_PLACES / 2 && io->near_bytes < MERGE_ENOUGH);
 
 	return op->near && busy && find_trail(io, op->near_object, op->offset) != NULL;
 }

@@ -44,7 +44,8 @@ struct TbHub
 	uint64_t	work_limit;		/* bytes of fetches under way for slots, by estimate */
 	uint64_t	work_bytes;
 	uint32_t	work_items;
-	uint64_t	ahead_limit;	/* the same for batches without a slot: what waits there takes nothing from others' slots */
+	/* the same for batches without a slot: what waits there takes nothing from others' slots */
+	uint64_t	ahead_limit;
 	uint64_t	ahead_bytes;
 
 	TbSources	sources;

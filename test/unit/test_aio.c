@@ -1,4 +1,5 @@
-/* Disk I/O by each method: random transfers against memory, short reads, errors, buffers known beforehand, ending with work under way. */
+/* Disk I/O by each method: random transfers against memory, short reads, errors, buffers known
+ * beforehand, ending with work under way. */
 #include "io_help.h"
 
 #include <errno.h>
@@ -60,8 +61,10 @@ random_transfers(TbAioMethod method, int threads)
 			bytes[i] = malloc(len);
 			for (size_t k = 0; k < len; k++)
 				bytes[i][k] = (uint8_t) tb_mix64(random + k);
-			ops[i] = (TbAioOp) {.fd = fd, .write = write, .offset = (uint64_t) i * slice, .bytes = bytes[i], .len = len, .done = ended,
-			.arg = &done};
+			ops[i] = (TbAioOp) {
+				.fd = fd, .write = write, .offset = (uint64_t) i * slice, .bytes = bytes[i], .len = len,
+				.done = ended, .arg = &done
+			};
 			if (write)
 				memcpy(want + (size_t) i * slice, bytes[i], len);
 			tb_aio_submit(aio, &ops[i]);
@@ -120,9 +123,11 @@ ends_and_errors(void **state)
 		int			fd = temp_file();
 		int			done = 0;
 		char		bytes[100] = "";
-		TbAioOp		at_end = {.fd = fd, .offset = 10, .bytes = bytes, .len = sizeof(bytes), .done = ended, .arg = &done};
+		TbAioOp		at_end = {
+			.fd = fd, .offset = 10, .bytes = bytes, .len = sizeof(bytes), .done = ended, .arg = &done
+		};
 		TbAioOp		bad = {.fd = -1, .bytes = bytes, .len = 5, .done = ended, .arg = &done};
-		TbAioOp		closed = {.fd = STDIN_FILENO, .write = true, .offset = 0, .bytes = bytes, .len = 5, .done = ended, .arg = &done};
+		TbAioOp		closed = {.write = true, .bytes = bytes, .len = 5, .done = ended, .arg = &done};
 		int			read_only = open("/proc/self/stat", O_RDONLY);
 
 		closed.fd = read_only;
@@ -162,7 +167,9 @@ fixed_buffers(void **state)
 	if (n > 0)
 	{
 		int			done = 0;
-		TbAioOp		write = {.fd = fd, .write = true, .bytes = bufs[0]->data + 100, .len = 5000, .done = ended, .arg = &done};
+		TbAioOp		write = {
+			.fd = fd, .write = true, .bytes = bufs[0]->data + 100, .len = 5000, .done = ended, .arg = &done
+		};
 		TbAioOp		read = {.fd = fd, .bytes = bufs[1]->data, .len = 5000, .done = ended, .arg = &done};
 
 		memset(bufs[0]->data, 'x', TB_AIO_FIXED_BYTES);
@@ -202,8 +209,10 @@ freed_early(void **state)
 		assert_int_equal(tb_aio_new(rig.loop, rig.pool, all[m], &aio, NULL), TB_OK);
 		for (size_t i = 0; i < 200; i++)
 		{
-			ops[i] = (TbAioOp) {.fd = fd, .write = true, .offset = i * 4096, .bytes = bytes + i * 4096, .len = 4096, .done = ended,
-			.arg = &done};
+			ops[i] = (TbAioOp) {
+				.fd = fd, .write = true, .offset = i * 4096, .bytes = bytes + i * 4096, .len = 4096,
+				.done = ended, .arg = &done
+			};
 			tb_aio_submit(aio, &ops[i]);
 			if (i == 100)
 				(void) tb_loop_pump(rig.loop, 0);

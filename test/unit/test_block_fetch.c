@@ -179,8 +179,10 @@ static void
 lands_in_place(void **state)
 {
 	TbEngine   *engine = engine_open(0);
-	Sample		s = {.path = "a/b", .separator = '/', .ndim = 2, .shape = {16, 8}, .chunk = {4, 8}, .n_levels = 1, .shard = {{8, 8}},
-					 .seed = 5};
+	Sample		s = {
+		.path = "a/b", .separator = '/', .ndim = 2, .shape = {16, 8}, .chunk = {4, 8}, .n_levels = 1,
+		.shard = {{8, 8}}, .seed = 5
+	};
 	TbRegion	rows = {.ndim = 2, .start = {4, 0}, .count = {8, 8}};
 	TbTreatment plain = {.raw = true};
 	int32_t		dst[64];

@@ -498,7 +498,8 @@ renew_and_streams(void **state)
 	tb_wire_free(control);
 }
 
-/* Batches beyond the ring are fetched while the client holds every slot: their bytes are then here, whatever becomes of the store. */
+/* Batches beyond the ring are fetched while the client holds every slot: their bytes are then here,
+ * whatever becomes of the store. */
 static void
 fetched_ahead(void **state)
 {
