@@ -291,6 +291,15 @@ keep_spare_locked(TbIo *io, TbBuf *buf)
 	io->spare_at = (io->spare_at + 1) % TB_SPARE_BUFS;
 }
 
+/* Eight sizes to an octave: compressed chunks, each of another length, share buffers. */
+static size_t
+round_up(size_t cap)
+{
+	size_t		step = (size_t) 1 << (60 - __builtin_clzll((unsigned long long) cap));
+
+	return (cap + step - 1) / step * step;
+}
+
 TbBuf *
 tb_io_buf(TbIo *io, size_t cap)
 {
@@ -298,6 +307,7 @@ tb_io_buf(TbIo *io, size_t cap)
 
 	if (cap < SPARE_MIN_BYTES || cap > SPARE_MAX_BYTES)
 		return tb_buf_new(cap);
+	cap = round_up(cap);
 	pthread_mutex_lock(&io->mu);
 	buf = find_spare_locked(io, cap);
 	if (buf != NULL)
