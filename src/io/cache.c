@@ -276,15 +276,21 @@ start_waiting(Get *g)
 	wait_on(g->cache, TICK_NS);
 }
 
+/* May it wait for another who fetches? Also a fetcher that lives may never come to an end. */
+static bool
+is_patient(const Get *g)
+{
+	return !g->waited || tb_cache_now_ms() - g->since_ms < WAIT_MAX_MS;
+}
+
 /* Nothing is here that counts: fetch it, or wait for who does. */
 static void
 not_found(Get *g, bool within)
 {
 	TbCache    *cache = g->cache;
-	bool		patient = !g->waited || tb_cache_now_ms() - g->since_ms < WAIT_MAX_MS;
 
 	g->claimed = take_claim(cache, &g->get->key, g->tag);
-	if (patient && !g->claimed)
+	if (!g->claimed && is_patient(g))
 		start_waiting(g);
 	else if (within)
 		tell_now(g, TB_CACHE_MISS);
@@ -313,6 +319,7 @@ judge(Get *g)
 	bool		ok = g->op.result == (int64_t) g->op.len &&
 		tb_cache_entry_ok(head, &get->key, g->buf->data + TB_CACHE_UNIT, g->place.units);
 	bool		same = ok && (get->if_version == NULL || strcmp(get->if_version, head->version) == 0);
+	int64_t		age_ms;
 
 	if (g->op.result < 0)
 		disk_failed(cache, (int) -g->op.result);
@@ -325,9 +332,11 @@ judge(Get *g)
 	}
 	cache->failures = 0;
 	tb_cache_hit(&cache->map, g->slot, g->tag);
-	if (get->if_version != NULL || tb_cache_now_ms() - g->seen_ms < get->max_age_ms)
+	age_ms = tb_cache_now_ms() - g->seen_ms;
+	/* a time that is still to come is damage, or it would count for ever */
+	if (get->if_version != NULL || (age_ms >= 0 && age_ms < get->max_age_ms))
 		tell_now(g, TB_CACHE_HIT);
-	else if (take_claim(cache, &get->key, g->tag))
+	else if (take_claim(cache, &get->key, g->tag) || !is_patient(g))
 		tell_now(g, TB_CACHE_STALE);
 	else
 	{
