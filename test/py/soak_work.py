@@ -19,7 +19,7 @@ STATES = {"08006", "08P01", "53000", "40001", "HV00N", "XX001", "0A000", "57P03"
 #: statements and seconds after which a backend has everything that it keeps
 WARM_STATEMENTS, WARM_SECONDS = 60, 60
 #: times that all chunks are kept in part, until the 64 MB for that are full
-WARM_ROUNDS = 6
+WARM_ROUNDS = 8
 #: SQLSTATEs of what the streamer tells by its own words
 CODES = {"lost": "08006", "protocol": "08P01", "throttled": "53000", "changed": "40001", "connect": "HV00N", "corrupt": "XX001",
          "unsupported": "0A000", "unavailable": "57P03"}
@@ -76,11 +76,9 @@ class Process:
         sockets = sum(link.startswith("socket:") for link in links)
         self.samples.append((time.monotonic() - self.begin, statements, len(links) - sockets, sockets, memory))
 
-    def growth(self):
-        """(descriptors, sockets at most, KB) since it was warm; None: it did not live long enough to say."""
-        if not self.samples:
-            return None
-        warm = [s for s in self.samples if s[0] >= WARM_SECONDS and s[1] >= WARM_STATEMENTS]
+    def growth(self, seconds=0):
+        """(descriptors, sockets at most, KB) since it was warm; None: it did not live long enough to say. Of a run of so many seconds."""
+        warm = [s for s in self.samples if s[0] >= max(WARM_SECONDS, seconds / 3) and s[1] >= WARM_STATEMENTS]
         if len(warm) < 8:
             return None
         quarter = len(warm) // 4
@@ -138,12 +136,12 @@ class Session(threading.Thread):
     def warm_up(self):
         """Fill what is kept of chunks, so that it no longer grows; before there are faults."""
         # other metadata, other chunks: each round adds to them
-        self.c.execute("SET tensorbank.metadata_max_age = 0")
-        for number in range(WARM_ROUNDS):
+        self.c.execute("SET tensorbank.metadata_max_age = 0; SET max_parallel_workers_per_gather = 0")
+        for _ in range(WARM_ROUNDS):
             for array in self.soak.arrays:
                 self.doing = f"warm-up of {array.table}"
                 self.corners(array)
-        self.c.execute("RESET tensorbank.metadata_max_age")
+        self.c.execute("RESET tensorbank.metadata_max_age; RESET max_parallel_workers_per_gather")
 
     def step(self):
         if self.number % 2 == 1 and self.random.random() < 1 / 150:
