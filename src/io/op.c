@@ -358,10 +358,14 @@ static bool
 try_again(TbOp *op)
 {
 	TbIo	   *io = op->store->io;
-	int64_t		delay_ms = tb_retry_delay_ms(&op->error, op->attempt, io->options.retries,
-											 op->store->proven, tb_io_random(io));
+	bool		wrong = tb_retry_is_wrong(op->error.code);
+	int64_t		delay_ms;
 
-	if (delay_ms < 0 || !within_budget(op))
+	op->wrong_answers += wrong;
+	/* a wrong answer is asked for once more, whatever went wrong on the way to it */
+	delay_ms = tb_retry_delay_ms(&op->error, wrong ? op->wrong_answers : op->attempt, io->options.retries,
+								 op->store->proven, tb_io_random(io));
+	if (delay_ms < 0 || op->attempt > io->options.retries || !within_budget(op))
 		return false;
 	op->timer.fire = back_off_over;
 	if (tb_loop_arm(io->loop, &op->timer, delay_ms * NS_PER_MS) != TB_OK)
@@ -397,8 +401,11 @@ tb_op_settle(TbOp *op)
 	else if (again_with_renewed(op) || try_again(op))
 		return;
 	else if (op->error.retryable || op->attempt > 1)
-		tb_error_detail(&op->error, "attempt %d of %d", op->attempt,
-						tb_retry_attempts(&op->error, io->options.retries, op->store->proven));
+	{
+		int			most = tb_retry_attempts(&op->error, io->options.retries, op->store->proven);
+
+		tb_error_detail(&op->error, "attempt %d of %d", op->attempt, op->attempt > most ? op->attempt : most);
+	}
 	end_op(op);
 }
 

@@ -118,6 +118,7 @@ struct TbOp
 	int64_t		waited_ns;		/* without a first byte, as far as the loop was pumped */
 	TbOpState	state;
 	int			attempt;		/* 1 = the first */
+	int			wrong_answers;	/* among them */
 	bool		fresh;			/* the next attempt wants a new connection */
 	bool		busy;			/* a pool thread has it; freed only when it comes back */
 	bool		forgotten;		/* canceled while busy */
@@ -358,6 +359,8 @@ extern void tb_twin_cancel(TbOp *op);	/* no-op without one */
 /* Whether all processes together have retries left with this store. */
 extern bool tb_retry_in_budget(TbStore *store, int64_t now_ns);
 
+/* The server answered, but not what was asked. */
+extern bool tb_retry_is_wrong(TbStatus code);
 /* Attempts in all that this kind of failure is worth. */
 extern int	tb_retry_attempts(const TbError *error, int retries, bool proven);
 /* Milliseconds until another attempt, -1: give up. attempt: how many were made. */

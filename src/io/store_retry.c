@@ -16,6 +16,12 @@
 #define BUDGET_FIRST 20			/* in BUDGET_NS, by all processes, */
 #define BUDGET_PART 12			/* and one for so many requests */
 
+bool
+tb_retry_is_wrong(TbStatus code)
+{
+	return code == TB_E_PROTOCOL || code == TB_E_CORRUPT || code == TB_E_CHANGED;
+}
+
 int
 tb_retry_attempts(const TbError *error, int retries, bool proven)
 {
@@ -23,20 +29,10 @@ tb_retry_attempts(const TbError *error, int retries, bool proven)
 
 	if (!error->retryable)
 		return 1;
-	switch (error->code)
-	{
-		case TB_E_PROTOCOL:
-		case TB_E_CORRUPT:
-		case TB_E_CHANGED:
-			most = 1;			/* a wrong answer: once more, on another connection */
-			break;
-		case TB_E_CONNECT:
-			if (!proven)
-				most = 2;		/* likely a wrong address: say so soon */
-			break;
-		default:
-			break;
-	}
+	if (tb_retry_is_wrong(error->code))
+		most = 1;				/* once more, on another connection */
+	else if (error->code == TB_E_CONNECT && !proven)
+		most = 2;				/* likely a wrong address: say so soon */
 	return 1 + (most < retries ? most : retries);
 }
 

@@ -142,6 +142,18 @@ other_range(HttpdConn *conn, const HttpdRequest *request, void *arg)
 	httpd_write(conn, golden, LENGTH);
 }
 
+/* A wrong answer on the way to a good one, after a lost one. */
+static void
+lost_then_wrong(HttpdConn *conn, const HttpdRequest *request, void *arg)
+{
+	if (request->number == 1)
+		short_always(conn, request, arg);
+	else if (request->number == 2)
+		other_range(conn, request, arg);
+	else
+		good(conn, request);
+}
+
 static void
 off_by_one(HttpdConn *conn, const HttpdRequest *request, void *arg)
 {
@@ -410,6 +422,7 @@ static const Fault faults[] = {
 	{.name = "o", .handler = chunked_too_short, .status = TB_E_LOST, .requests = 3},
 	{.name = "o", .handler = chunked_too_long, .status = TB_E_PROTOCOL, .requests = 2},
 	{.name = "o", .handler = other_range, .status = TB_E_PROTOCOL, .requests = 2, .detail = "attempt 2 of 2"},
+	{.name = "o", .handler = lost_then_wrong, .requests = 3},
 	{.name = "o", .handler = off_by_one, .requests = 2},
 	{.name = "o", .handler = no_total, .status = TB_E_PROTOCOL, .requests = 2},
 	{.name = "o", .handler = no_content_range, .status = TB_E_PROTOCOL, .requests = 2},
