@@ -1,5 +1,6 @@
 /*
- * CRC-32C (Castagnoli, reflected 0x82F63B78), by the machine's instruction where there is one. source: RFC 3720, appendix B.4.
+ * CRC-32C (Castagnoli, reflected 0x82F63B78), by the machine's instruction where there is one.
+ * source: RFC 3720, appendix B.4.
  */
 #include "base/hash.h"
 

@@ -120,10 +120,11 @@ typedef struct TbPlace
  */
 extern TbStatus tb_fetch_open(TbArray *array, const TbRegion *region, TbFetch **fetch,
 							  TbError *err) TB_MUST_CHECK;
-/* The same for a decode with this treatment into dst, which outlives the fetch: what is stored as it is wanted lands there at once,
- * where the store can do that. dst is written to until the fetch is freed. Not for memory of a server's context. */
-extern TbStatus tb_fetch_open_into(TbArray *array, const TbRegion *region, TbTreatment treatment, void *dst, TbFetch **fetch,
-								   TbError *err) TB_MUST_CHECK;
+/* The same for a decode with this treatment into dst, which outlives the fetch: what is stored as
+ * it is wanted lands there at once, where the store can do that. dst is written to until the fetch
+ * is freed. Not for memory of a server's context. */
+extern TbStatus tb_fetch_open_into(TbArray *array, const TbRegion *region, TbTreatment treatment,
+								   void *dst, TbFetch **fetch, TbError *err) TB_MUST_CHECK;
 extern TbStatus tb_fetch_poll(TbFetch *fetch, TbError *err) TB_MUST_CHECK;
 /* Called once, from the pump, when poll no longer says AGAIN; also where that is so already. */
 extern void tb_fetch_on_ready(TbFetch *fetch, void (*ready) (void *arg), void *arg);

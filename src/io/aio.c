@@ -1,6 +1,6 @@
 /*
- * Disk I/O beside the loop: the face, and the methods without io_uring. Whatever the method, an op that has ended waits in one
- * list until the pump takes it.
+ * Disk I/O beside the loop: the face, and the methods without io_uring. Whatever the method, an op
+ * that has ended waits in one list until the pump takes it.
  */
 #include "io/aio_parts.h"
 

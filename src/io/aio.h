@@ -1,6 +1,7 @@
 /*
- * Disk I/O that does not hold up the loop: io_uring where the kernel lets us, else the pool's threads with pread and pwrite,
- * else (no threads) the calls themselves. One interface, the method is chosen when it is opened.
+ * Disk I/O that does not hold up the loop: io_uring where the kernel lets us, else the pool's
+ * threads with pread and pwrite, else (no threads) the calls themselves. One interface, the method
+ * is chosen when it is opened.
  *
  * thread: the loop's.
  */
@@ -23,8 +24,9 @@ extern TbAioMethod tb_aio_method(const TbAio *aio);
 extern int	tb_aio_why_not_uring(const TbAio *aio); /* errno of io_uring_setup; 0: it is used or was not wanted */
 
 /*
- * One transfer of a whole range, short reads and EINTR continued. The caller's until done; the buffer must stay for as long,
- * also after a cancel: cancel = set `canceled` and let done come (it owns its memory by a reference to buf).
+ * One transfer of a whole range, short reads and EINTR continued. The caller's until done; the
+ * buffer must stay for as long, also after a cancel: cancel = set `canceled` and let done come (it
+ * owns its memory by a reference to buf).
  */
 typedef struct TbAioOp
 {
@@ -46,7 +48,8 @@ typedef struct TbAioOp
 } TbAioOp;
 extern void tb_aio_submit(TbAio *aio, TbAioOp *op);
 
-/* A buffer that the method knows beforehand (io_uring: registered), for reads and writes of up to its size; NULL when all are in use:
+/* A buffer that the method knows beforehand (io_uring: registered), for reads and writes of up to
+ * its size; NULL when all are in use:
  * use any other memory then. */
 #define TB_AIO_FIXED_BYTES ((size_t) 1 << 20)
 #define TB_AIO_FIXED_COUNT 8

@@ -1,6 +1,7 @@
 /*
- * Disk I/O by io_uring. What is submitted during a pump goes to the kernel in one call at its end; what does not fit the ring waits
- * in a list. Completions ring the event descriptor that the loop watches.
+ * Disk I/O by io_uring. What is submitted during a pump goes to the kernel in one call at its end;
+ * what does not fit the ring waits in a list. Completions ring the event descriptor that the loop
+ * watches.
  *
  * source: io_uring(7), liburing's examples.
  */

@@ -538,7 +538,8 @@ write_ended(TbAioOp *op)
 	give_claim(cache, tag);
 }
 
-/* Bytes as they are to be written, in put->head and put->data. The caller's memory may be anybody's soon where it only lent it. */
+/* Bytes as they are to be written, in put->head and put->data. The caller's memory may be anybody's
+ * soon where it only lent it. */
 static bool
 prepare(Put *put, const TbCachePut *what)
 {
@@ -551,7 +552,8 @@ prepare(Put *put, const TbCachePut *what)
 	if (put->head == NULL)
 		return false;
 	memset(put->head->data, 0, TB_CACHE_UNIT);
-	tb_cache_head_make((TbCacheHead *) (void *) put->head->data, what->key, what->version, what->object_size, data->data, data->len);
+	tb_cache_head_make((TbCacheHead *) (void *) put->head->data, what->key, what->version,
+		what->object_size, data->data, data->len);
 	if (copy)
 		memcpy(put->head->data + TB_CACHE_UNIT, data->data, data->len);
 	else
@@ -564,7 +566,8 @@ static void
 submit(Put *put, int i, TbBuf *buf, uint64_t offset)
 {
 	put->op[i] = (TbAioOp) {
-		.fd = put->cache->map.data_fd, .write = true, .offset = offset, .bytes = buf->data, .len = buf->len, .done = write_ended, .arg = put
+		.fd = put->cache->map.data_fd, .write = true, .offset = offset, .bytes = buf->data,
+		.len = buf->len, .done = write_ended, .arg = put
 	};
 	tb_aio_submit(put->cache->aio, &put->op[i]);
 }
@@ -647,7 +650,8 @@ tb_cache_touch(TbCache *cache, const TbCacheKey *key)
 /* ---- the cache ---- */
 
 void
-tb_cache_key(const uint8_t scope[32], const char *object, TbRangeKind kind, uint64_t offset, uint64_t length, TbCacheKey *key)
+tb_cache_key(const uint8_t scope[32], const char *object, TbRangeKind kind, uint64_t offset,
+			   uint64_t length, TbCacheKey *key)
 {
 	uint64_t	range[3] = {kind, offset, length};
 	EVP_MD_CTX *context = EVP_MD_CTX_new();

@@ -3,8 +3,9 @@
  * Private to the room; want.c is its user.
  *
  * Nothing read from the directory is trusted: an entry counts only when its header names the key that was asked for and
- * its checksum holds; everything else is a miss. Nothing here fails a read: what goes wrong with the disk turns the cache off in
- * this process (tb_cache_trouble tells once) and every get becomes a miss.
+ * its checksum holds; everything else is a miss. Nothing here fails a read: what goes wrong with
+ * the disk turns the cache off in this process (tb_cache_trouble tells once) and every get becomes
+ * a miss.
  *
  * One fetch: a miss makes the caller the one who fetches that key, until it puts or abandons; others who ask meanwhile,
  * in whatever process, wait for it (bounded, and not for the dead) and then hit or become the fetcher themselves.
@@ -17,7 +18,8 @@
 #include "io/aio.h"
 #include "io/io.h"
 
-/* errors: those of the directory: DENIED, NOT_FOUND, NO_SPACE, IO, INVALID (not ours alone: mode or owner). The caller goes on without. */
+/* errors: those of the directory: DENIED, NOT_FOUND, NO_SPACE, IO, INVALID (not ours alone: mode or
+ * owner). The caller goes on without. */
 extern TbStatus tb_cache_open(TbLoop *loop, TbAio *aio, const char *directory, uint64_t bytes, TbCache **cache,
 							  TbError *err) TB_MUST_CHECK;
 /* Read entries into an io's spare buffers. */
@@ -29,7 +31,8 @@ typedef struct TbCacheKey
 	uint8_t		hash[32];
 } TbCacheKey;
 /* From who may see it (a hash over endpoint and credentials), object and range. offset, length as in TbRead. */
-extern void tb_cache_key(const uint8_t scope[32], const char *object, TbRangeKind kind, uint64_t offset, uint64_t length,
+extern void tb_cache_key(const uint8_t scope[32], const char *object, TbRangeKind kind,
+			   uint64_t offset, uint64_t length,
 						 TbCacheKey *key);
 
 typedef enum TbCacheFound
@@ -59,8 +62,10 @@ typedef struct TbCacheGet
 } TbCacheGet;
 
 extern void tb_cache_get(TbCache *cache, TbCacheGet *get);
-extern void tb_cache_cancel(TbCache *cache, TbCacheGet *get);	/* also gives up being the fetcher, if done was not called yet */
-/* The fetcher's: keep data (a reference is taken, bytes are not written to any more), or what was stale is current, or give up. */
+/* also gives up being the fetcher, if done was not called yet */
+extern void tb_cache_cancel(TbCache *cache, TbCacheGet *get);
+/* The fetcher's: keep data (a reference is taken, bytes are not written to any more), or what was
+ * stale is current, or give up. */
 extern void tb_cache_put(TbCache *cache, const TbCacheKey *key, const char *version, uint64_t object_size, TbBuf *data);
 extern void tb_cache_touch(TbCache *cache, const TbCacheKey *key);
 extern void tb_cache_abandon(TbCache *cache, const TbCacheKey *key);

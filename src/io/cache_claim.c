@@ -1,6 +1,7 @@
 /*
- * Who fetches what: a small table in the index. A claim names its holder and the time until which it counts; the holder renews it,
- * the dead do not. Two who take the same claim in the same instant may both have it: then both fetch, which is no harm.
+ * Who fetches what: a small table in the index. A claim names its holder and the time until which
+ * it counts; the holder renews it, the dead do not. Two who take the same claim in the same instant
+ * may both have it: then both fetch, which is no harm.
  */
 #include "io/cache_parts.h"
 
@@ -15,7 +16,8 @@ is_held(const TbCacheClaim *claim, int64_t now_ms)
 {
 	uint64_t	owner = LOAD(claim->owner);
 
-	if (LOAD(claim->tag) == 0 || LOAD(claim->until_ms) < now_ms || LOAD(claim->until_ms) > now_ms + 2 * TB_CACHE_LEASE_MS)
+	if (LOAD(claim->tag) == 0 || LOAD(claim->until_ms) < now_ms ||
+		LOAD(claim->until_ms) > now_ms + 2 * TB_CACHE_LEASE_MS)
 		return false;
 	return kill((pid_t) (uint32_t) owner, 0) == 0 || errno != ESRCH;
 }

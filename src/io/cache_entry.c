@@ -20,7 +20,8 @@ head_crc(const TbCacheHead *head)
 }
 
 void
-tb_cache_head_make(TbCacheHead *head, const TbCacheKey *key, const char *version, uint64_t object_size, const void *bytes,
+tb_cache_head_make(TbCacheHead *head, const TbCacheKey *key, const char *version,
+			   uint64_t object_size, const void *bytes,
 				   size_t len)
 {
 	memset(head, 0, sizeof(*head));
@@ -36,7 +37,8 @@ tb_cache_head_make(TbCacheHead *head, const TbCacheKey *key, const char *version
 bool
 tb_cache_head_ok(const TbCacheHead *head, uint32_t units)
 {
-	return memcmp(head->magic, magic, sizeof(magic)) == 0 && head->head_crc == head_crc(head) && head->version[0] != '\0' &&
+	return memcmp(head->magic, magic, sizeof(magic)) == 0 && head->head_crc == head_crc(head) &&
+		head->version[0] != '\0' &&
 		head->version[sizeof(head->version) - 1] == '\0' && head->len <= (uint64_t) units * TB_CACHE_UNIT &&
 		tb_cache_units((size_t) head->len) <= units;
 }

@@ -1,6 +1,6 @@
 /*
- * The cache's files, and finding things in the index. Slots are read and written without a lock: three words that may come
- * from different hands are proved wrong by the entry they lead to.
+ * The cache's files, and finding things in the index. Slots are read and written without a lock:
+ * three words that may come from different hands are proved wrong by the entry they lead to.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1			/* fallocate */

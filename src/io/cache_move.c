@@ -1,7 +1,8 @@
 /*
- * Looking through a segment before it is filled anew: entry by entry from its start, those that were hit are written to the large
- * ring. One thing is under way at a time; what comes too late or goes wrong costs an entry, which is fetched again. At most half
- * of a segment moves, so that room is always made.
+ * Looking through a segment before it is filled anew: entry by entry from its start, those that
+ * were hit are written to the large ring. One thing is under way at a time; what comes too late or
+ * goes wrong costs an entry, which is fetched again. At most half of a segment moves, so that room
+ * is always made.
  */
 #include "io/cache_parts.h"
 
@@ -29,7 +30,8 @@ static void
 submit(TbCacheMover *m, bool write, const TbCachePlace *place, size_t len, void (*done) (TbAioOp *op))
 {
 	m->op = (TbAioOp) {
-		.fd = m->map->data_fd, .write = write, .offset = tb_cache_offset(m->map, place), .bytes = m->buf->data, .len = len,
+		.fd = m->map->data_fd, .write = write, .offset = tb_cache_offset(m->map, place),
+		.bytes = m->buf->data, .len = len,
 		.done = done, .arg = m
 	};
 	tb_aio_submit(m->aio, &m->op);
@@ -121,7 +123,8 @@ tb_mover_look(TbCacheMover *m, uint32_t segment)
 	if (m->busy || segment >= m->map->n_segments)
 		return;
 	m->from = (TbCachePlace) {
-		.segment = segment, .generation = __atomic_load_n(&m->map->segment[segment].generation, __ATOMIC_RELAXED) & 0xffffff
+		.segment = segment, .generation = __atomic_load_n(&m->map->segment[segment].generation,
+		__ATOMIC_RELAXED) & 0xffffff
 	};
 	m->end = __atomic_load_n(&m->map->segment[segment].filled, __ATOMIC_RELAXED);
 	if (m->end > m->map->segment_bytes / TB_CACHE_UNIT)

@@ -1,15 +1,16 @@
 /*
  * The cache's files, private to cache*.c.
  *
- *   index   mapped by all processes: super block, segments, claims, slots. Only hints: what is found through it is proved
- *           by the entry itself, so whatever is wrong in it costs misses.
- *   data    n_segments of segment_bytes. A segment is filled with entries from its start; when its turn comes again its generation
- *           grows and it is filled anew: what lay in it is gone then.
+ *   index   mapped by all processes: super block, segments, claims, slots. Only hints: what is
+ *           found through it is proved by the entry itself, so what is wrong in it costs misses.
+ *   data    n_segments of segment_bytes. A segment is filled with entries from its start; when its
+ *           turn comes again its generation grows and it is filled anew: what lay in it is gone.
  *   lock    flock while space is reserved and while the files are made
  *
- * Two rings of segments: new entries pass through the small one. An entry that was hit there by the time its segment is next to be
- * filled again moves to the large ring, as does one that is put again soon after it was dropped; an entry of the large ring that
- * was hit gets another round. So a scan, however long, passes through the small ring alone.
+ * Two rings of segments: new entries pass through the small one. An entry that was hit there by the
+ * time its segment is next to be filled again moves to the large ring, as does one that is put
+ * again soon after it was dropped; an entry of the large ring that was hit gets another round. So a
+ * scan, however long, passes through the small ring alone.
  */
 #ifndef TB_IO_CACHE_PARTS_H
 #define TB_IO_CACHE_PARTS_H
@@ -110,7 +111,8 @@ extern uint64_t tb_cache_tag(const TbCacheKey *key);
 extern int64_t tb_cache_now_ms(void);	/* boot time */
 /* A key's entry. false: none. *slot: for the calls below; *seen_ms: when it was last seen to be current. */
 extern bool tb_cache_find(const TbCacheMap *map, uint64_t tag, TbCachePlace *place, uint32_t *slot, int64_t *seen_ms);
-extern bool tb_cache_is_there(const TbCacheMap *map, const TbCachePlace *place);	/* its segment was not filled anew */
+/* its segment was not filled anew */
+extern bool tb_cache_is_there(const TbCacheMap *map, const TbCachePlace *place);
 extern void tb_cache_hit(TbCacheMap *map, uint32_t slot, uint64_t tag);
 extern int	tb_cache_hits(const TbCacheMap *map, uint32_t slot);
 extern void tb_cache_seen(TbCacheMap *map, uint32_t slot, uint64_t tag);
@@ -118,7 +120,8 @@ extern void tb_cache_drop(TbCacheMap *map, uint32_t slot, const TbCachePlace *pl
 extern void tb_cache_publish(TbCacheMap *map, uint64_t tag, const TbCachePlace *place, int64_t seen_ms);
 /* Was the key's entry dropped to make room, not long ago? */
 extern bool tb_cache_was_there(const TbCacheMap *map, uint64_t tag);
-/* Space in a ring. false: not now (another process has the lock). *ripe: a segment whose entries are to be looked through, UINT32_MAX. */
+/* Space in a ring. false: not now (another process has the lock). *ripe: a segment whose entries
+ * are to be looked through, UINT32_MAX. */
 extern bool tb_cache_reserve(TbCacheMap *map, bool large, uint32_t units, TbCachePlace *place, uint32_t *ripe);
 extern uint64_t tb_cache_offset(const TbCacheMap *map, const TbCachePlace *place);	/* in the data file */
 
@@ -133,7 +136,8 @@ extern void tb_claim_renew(TbCacheMap *map, uint32_t claim);
 extern void tb_claim_give(TbCacheMap *map, uint32_t claim);
 
 /* ---- cache_entry.c ---- */
-extern void tb_cache_head_make(TbCacheHead *head, const TbCacheKey *key, const char *version, uint64_t object_size, const void *bytes,
+extern void tb_cache_head_make(TbCacheHead *head, const TbCacheKey *key, const char *version,
+			   uint64_t object_size, const void *bytes,
 							   size_t len);
 /* Is it a whole head, of an entry of at most so many units? */
 extern bool tb_cache_head_ok(const TbCacheHead *head, uint32_t units);

@@ -1,6 +1,6 @@
 /*
- * The cache on disk: never a wrong byte, whatever happens to its files; one fetch for many; what is used survives a scan; killed
- * writers.
+ * The cache on disk: never a wrong byte, whatever happens to its files; one fetch for many; what is
+ * used survives a scan; killed writers.
  */
 #include "io_help.h"
 
@@ -483,7 +483,8 @@ hammer(uint64_t random)
 	}
 }
 
-/* Processes that use one cache are killed at any time: what is found afterwards, and by the others, is right (use checks). */
+/* Processes that use one cache are killed at any time: what is found afterwards, and by the others,
+ * is right (use checks). */
 static void
 killed(void **state)
 {

@@ -1,6 +1,7 @@
 /*
- * The cache beside processes that die, stop or hold on to things: kills while entries are written, one fetch among many processes,
- * a lock whose holder is stopped, a kernel that refuses io_uring, a disk that is really full, times that cannot be.
+ * The cache beside processes that die, stop or hold on to things: kills while entries are written,
+ * one fetch among many processes, a lock whose holder is stopped, a kernel that refuses io_uring, a
+ * disk that is really full, times that cannot be.
  */
 #include "io_help.h"
 
@@ -119,7 +120,8 @@ ask(Box *box, int object, TbCacheFound *found)
 	{
 		TbBuf	   *want = bytes_of(object, (int) strtol(get.version + 1, NULL, 10));
 
-		right = get.object_size == 77 && get.data->len == want->len && memcmp(get.data->data, want->data, want->len) == 0;
+		right = get.object_size == 77 && get.data->len == want->len && memcmp(get.data->data,
+			want->data, want->len) == 0;
 		tb_buf_unref(want);
 		tb_buf_unref(get.data);
 	}
@@ -192,7 +194,8 @@ reads_and_writes(int n)
 	}
 }
 
-/* 200 kills at any time, four processes at once: no wrong byte then or later, and the cache still keeps what it is given. */
+/* 200 kills at any time, four processes at once: no wrong byte then or later, and the cache still
+ * keeps what it is given. */
 static void
 two_hundred_kills(void **state)
 {
@@ -259,7 +262,8 @@ fetches_all(int n)
 	box_close(&box);
 }
 
-/* Six processes want the same things at the same time: each is fetched once, but for the odd claim taken in the same instant. */
+/* Six processes want the same things at the same time: each is fetched once, but for the odd claim
+ * taken in the same instant. */
 static void
 fetched_once(void **state)
 {
@@ -413,7 +417,8 @@ without_uring(int with_errno)
 	refuse_uring(with_errno);
 	if (!box_open(&box, TB_AIO_URING))
 		_exit(4);
-	if (tb_aio_method(box.aio) != TB_AIO_POOL || tb_aio_why_not_uring(box.aio) != with_errno || tb_aio_fixed(box.aio) != NULL)
+	if (tb_aio_method(box.aio) != TB_AIO_POOL || tb_aio_why_not_uring(box.aio) != with_errno ||
+		tb_aio_fixed(box.aio) != NULL)
 		_exit(5);
 	put(&box, 1, 1);
 	settle(&box);
