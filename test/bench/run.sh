@@ -22,7 +22,25 @@ stop
 trap stop EXIT
 mkdir -p "$dir/stores" "$dir/index"
 [ "$(id -u)" = 0 ] && { id postgres >/dev/null 2>&1 || useradd --system postgres; chown -R postgres "$dir"; }
-PGPORT=$(test/port.sh) HTTP_PORT=$(test/port.sh)
+PGPORT=$(test/port.sh)
+# five in a row for the doors of the store
+HTTP_PORT=$(/usr/bin/python3 - "$PGPORT" <<-'PY'
+	import random, socket, sys
+	while True:
+	    base = random.randrange(20000, 30000)
+	    sockets = [socket.socket() for _ in range(5)]
+	    try:
+	        for i, s in enumerate(sockets):
+	            s.bind(("127.0.0.1", base + i))
+	        break
+	    except OSError:
+	        continue
+	    finally:
+	        for s in sockets:
+	            s.close()
+	print(base)
+PY
+)
 PGHOST=$(test/cluster.sh start "$dir/cluster" "$PGPORT" shared_preload_libraries=tensorbank)
 export PGHOST PGPORT PGUSER=postgres PGDATABASE=postgres HTTP_PORT
 test/bench/server.sh start "$dir/http" "$dir/stores" "$HTTP_PORT"
