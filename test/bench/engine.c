@@ -190,6 +190,22 @@ make_slots(Bench *bench)
 	}
 }
 
+/* Peak resident memory in MiB: getrusage's survives exec, so it would be our parent's. */
+static double
+peak_mib(void)
+{
+	FILE	   *status = fopen("/proc/self/status", "r");
+	char		line[200];
+	long		kib = 0;
+
+	while (status != NULL && fgets(line, sizeof(line), status) != NULL)
+		if (strncmp(line, "VmHWM:", 6) == 0)
+			kib = strtol(line + 6, NULL, 10);
+	if (status != NULL)
+		fclose(status);
+	return (double) kib / 1024;
+}
+
 static void
 report(const Bench *bench, double seconds)
 {
@@ -201,7 +217,7 @@ report(const Bench *bench, double seconds)
 		   "\"requests\": %llu, \"wire\": %llu, \"hits\": %llu}\n",
 		   (unsigned long long) bench->bytes, seconds, (unsigned long long) bench->done,
 		   (double) (use.ru_utime.tv_sec + use.ru_stime.tv_sec) + (double) (use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6,
-		   use.ru_minflt - bench->faults, (double) use.ru_maxrss / 1024 -
+		   use.ru_minflt - bench->faults, peak_mib() -
 		   (double) bench->n_slots * (double) bench->slots[0].len / 1048576,
 		   (unsigned long long) counters.requests, (unsigned long long) counters.bytes,
 		   (unsigned long long) counters.cache_hits);
