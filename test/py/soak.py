@@ -34,8 +34,9 @@ CLUSTER = ("log_line_prefix=%m_[%p]_%b_%e_", "shared_preload_libraries=tensorban
            "tensorbank.connect_timeout=3s", "tensorbank.first_byte_timeout=1s", "tensorbank.low_speed_time=1s",
            "tensorbank.metadata_max_age=5s")
 #: most that a backend's memory may grow in any run once it is warm, and the streamer's: room for the heap's high-water
-#: marks, which are reached by chance. A long run tells leaks from those
-GROWTH_KB, STREAMER_KB = 8192, 8192
+#: marks, which are reached by chance, and for decoded chunks, of which a session keeps up to 64 MB; each time
+#: metadata is asked for again they are other chunks to it. A long run tells leaks from those
+GROWTH_KB, STREAMER_KB = 24576, 8192
 #: connections that a process keeps for later, and what else it opens for a while
 SOCKETS = 140
 
