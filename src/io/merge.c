@@ -68,7 +68,7 @@ tb_near_follows(const TbOp *op)
 	return op->near && busy && find_trail(io, op->near_object, op->offset) != NULL;
 }
 
-/* Bytes that wait near each other count for how much one request takes. */
+/* Bytes that wait near each other count for how much one request takes. Jobs read for themselves: they have no wants. */
 void
 tb_near_add(TbOp *op)
 {
@@ -76,8 +76,8 @@ tb_near_add(TbOp *op)
 	TbOp	   *after;
 	size_t		at;
 
-	if (!op->store->ops->merges || op->verb != TB_VERB_READ || op->kind != TB_RANGE_AT || op->alone ||
-		op->merged || op->unless_version != NULL || op->attempt > 0 || op->length >= MERGE_ALONE)
+	if (!op->store->ops->merges || op->wants == NULL || op->kind != TB_RANGE_AT || op->alone || op->merged ||
+		op->unless_version != NULL || op->attempt > 0 || op->length >= MERGE_ALONE)
 		return;
 	op->near_object = hash_object(op);
 	op->near_hash = tb_mix64(op->near_object ^ (op->offset / TB_MERGE_SPAN));

@@ -435,6 +435,39 @@ large_once(void **state)
 	world_close(&w);
 }
 
+/* Two who write the same large key at once, and one who reads its start: each is told of its own. */
+static void
+large_together(void **state)
+{
+	World		w;
+	TbBuf	   *bytes;
+	TbJob	   *job[2];
+	int			done = 0;
+	TbRead		read = {.key = "k", .kind = TB_RANGE_AT, .length = 100, .done = count_done, .arg = &done};
+
+	world_open(&w, NO_FAULT);
+	bytes = some_bytes(LARGE_BYTES);
+	keep(&w.server, bytes->data, bytes->len);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(tb_store_begin_put(w.store, "k", bytes, true, &job[i], &w.err), TB_OK);
+	tb_store_read(w.store, &read);
+	for (int64_t end = tb_now_ns() + INT64_C(10000000000); tb_now_ns() < end &&
+		 (done == 0 || tb_job_poll(job[0], &w.err) == TB_AGAIN || tb_job_poll(job[1], &w.err) == TB_AGAIN);)
+		(void) tb_loop_pump(w.rig.loop, 10);
+	assert_int_equal(done, 1);
+	assert_int_equal(read.status, TB_OK);
+	assert_memory_equal(read.data->data, bytes->data, 100);
+	tb_buf_unref(read.data);
+	for (int i = 0; i < 2; i++)
+	{
+		assert_int_equal(tb_job_poll(job[i], &w.err), TB_OK);
+		tb_job_free(job[i]);
+	}
+	assert_int_equal(w.server.starts, 0);
+	tb_buf_unref(bytes);
+	world_close(&w);
+}
+
 static void
 large_retries(void **state)
 {
@@ -515,6 +548,7 @@ main(void)
 		cmocka_unit_test(small_refused),
 		cmocka_unit_test(large),
 		cmocka_unit_test(large_once),
+		cmocka_unit_test(large_together),
 		cmocka_unit_test(large_retries),
 		cmocka_unit_test(large_fails),
 		cmocka_unit_test(large_freed),
