@@ -209,6 +209,7 @@ void
 tb_uring_free(TbUring *u)
 {
 	struct io_uring_cqe *cqe;
+	int			rc;
 
 	if (u == NULL)
 		return;
@@ -217,8 +218,13 @@ tb_uring_free(TbUring *u)
 	if (io_uring_sq_ready(&u->ring) > 0)
 		(void) io_uring_submit(&u->ring);
 	/* the kernel writes to the ops' memory until they are complete */
-	while (u->in_flight > io_uring_sq_ready(&u->ring) && io_uring_wait_cqe(&u->ring, &cqe) == 0)
+	while (u->in_flight > io_uring_sq_ready(&u->ring))
 	{
+		rc = io_uring_wait_cqe(&u->ring, &cqe);
+		if (rc == -EINTR)
+			continue;
+		if (rc < 0)
+			break;
 		io_uring_cqe_seen(&u->ring, cqe);
 		u->in_flight--;
 	}
