@@ -5,7 +5,8 @@
  *
  *   get: held ones -> OK     none -> ask the list in order -> OK (files, environment) | AGAIN -> ended -> wake | AUTH
  *   timer, before they expire: ask again while the old ones are used
- *   refused: ask again at once; the same answer again is no answer
+ *   refused: ask again at once; the same answer again is no answer for who was refused. The others go on with
+ *            it: a server that does not know a key says nothing about the servers that do
  */
 #include "io/creds_parts.h"
 
@@ -32,7 +33,8 @@ struct TbCredsSource
 
 	TbKeys		keys;			/* owned; none before the first answer */
 	uint64_t	serial;			/* of keys; 0: none yet */
-	uint64_t	refused;		/* serial that the server refused; 0: none */
+	uint64_t	refused;		/* serial that a server refused, others are asked for; 0: none */
+	uint64_t	vain;			/* serial that others were asked for in vain; 0: none */
 	int			at;				/* who is asked, or who had them */
 	uint64_t	stamp;			/* of the files they came from */
 	int64_t		looked_ns;
@@ -133,7 +135,16 @@ failed(TbCredsSource *source, TbStatus status)
 	return status;
 }
 
-/* ask.keys are here: the source's from now on. The same ones that were refused are none. */
+/* Others were asked for after a refusal. Where there are none, those that are here stay for whom they serve. */
+static void
+end_refusal(TbCredsSource *source)
+{
+	if (source->refused == source->serial)
+		source->vain = source->serial;
+	source->refused = 0;
+}
+
+/* ask.keys are here: the source's from now on. */
 static TbStatus
 take(TbCredsSource *source)
 {
@@ -154,13 +165,7 @@ take(TbCredsSource *source)
 	}
 	tb_ask_clear(&source->ask);
 	tb_keys_wipe(&source->ask.keys);
-	if (source->refused == source->serial)
-	{
-		tb_fail(&source->error, TB_E_AUTH, "credentials were refused and no others are to be had");
-		tb_error_detail(&source->error, "from %s", provider->name);
-		tb_error_hint(&source->error, "Check where they come from, and the clock.");
-		return failed(source, TB_E_AUTH);
-	}
+	end_refusal(source);
 	source->failed = false;
 	source->failures = 0;
 	arm(source, source->ended_ns);
@@ -204,6 +209,7 @@ ask_on(TbCredsSource *source)
 	}
 	source->at = 0;
 	source->ended_ns = tb_now_ns();
+	end_refusal(source);
 	return failed(source, TB_E_AUTH);
 }
 
@@ -301,18 +307,17 @@ tb_creds_source_get(TbCredsSource *source, const TbKeys **keys, uint64_t *serial
 bool
 tb_creds_source_refused(TbCredsSource *source, uint64_t serial)
 {
-	if (serial < source->serial || source->asking)
-	{
-		if (serial == source->serial)
-			source->refused = serial;
+	if (serial < source->serial)
 		return true;
-	}
-	if (source->refused == serial && source->failed && tb_now_ns() - source->ended_ns < PATIENCE_NS)
+	if (source->vain == serial && tb_now_ns() - source->ended_ns < PATIENCE_NS)
 		return false;
 	source->refused = serial;
+	if (source->asking)
+		return true;
 	switch (ask_all(source))
 	{
 		case TB_OK:
+			return source->serial > serial;
 		case TB_AGAIN:
 			return true;
 		default:
