@@ -10,6 +10,23 @@
 
 #include <string.h>
 
+/* Fixed keys, as given from above. */
+static TbStatus
+take_keys(TbKeys *keys, const char *access_key_id, const char *secret_access_key, const char *session_token,
+		  TbError *err)
+{
+	TbStatus	status = tb_keys_copy(keys, access_key_id, secret_access_key, session_token);
+
+	if (status == TB_E_NOMEM)
+		return tb_fail(err, status, "out of memory");
+	if (status != TB_OK)
+	{
+		tb_fail(err, status, "invalid access key id or session token");
+		tb_error_hint(err, "They are printable characters without spaces; check the user mapping.");
+	}
+	return status;
+}
+
 TbStatus
 tb_creds_new(TbIo *io, const TbStoreSpec *spec, TbCreds **creds, TbError *err)
 {
@@ -24,9 +41,8 @@ tb_creds_new(TbIo *io, const TbStoreSpec *spec, TbCreds **creds, TbError *err)
 	new->serial = 1;
 	if (!spec->anonymous && spec->credentials != NULL && spec->credentials[0] != '\0')
 		status = tb_creds_source_open(io, spec, new, &new->source, err);
-	else if (!spec->anonymous &&
-			 tb_keys_copy(&new->keys, spec->access_key_id, spec->secret_access_key, spec->session_token) != TB_OK)
-		status = tb_fail(err, TB_E_NOMEM, "out of memory");
+	else if (!spec->anonymous)
+		status = take_keys(&new->keys, spec->access_key_id, spec->secret_access_key, spec->session_token, err);
 	if (status != TB_OK)
 	{
 		tb_creds_free(new);
@@ -168,11 +184,13 @@ tb_creds_set(TbCreds *creds, const char *access_key_id, const char *secret_acces
 			 TbError *err)
 {
 	TbKeys		new = {.expires_ns = INT64_MAX};
+	TbStatus	status;
 
 	if (creds->source != NULL || creds->anonymous)
 		return TB_OK;			/* nothing that is given replaces what a provider says */
-	if (tb_keys_copy(&new, access_key_id, secret_access_key, session_token) != TB_OK)
-		return tb_fail(err, TB_E_NOMEM, "out of memory");
+	status = take_keys(&new, access_key_id, secret_access_key, session_token, err);
+	if (status != TB_OK)
+		return status;
 	if (tb_keys_same(&new, &creds->keys))
 	{
 		tb_keys_wipe(&new);

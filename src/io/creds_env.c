@@ -11,9 +11,15 @@ ask(TbAsk *a)
 		return tb_ask_none(a, "AWS_ACCESS_KEY_ID is not set");
 	if (secret == NULL)
 		return tb_ask_none(a, "AWS_SECRET_ACCESS_KEY is not set");
-	if (tb_keys_copy(&a->keys, id, secret, tb_ask_env("AWS_SESSION_TOKEN")) != TB_OK)
-		return tb_ask_nomem(a);
-	return TB_OK;
+	switch (tb_keys_copy(&a->keys, id, secret, tb_ask_env("AWS_SESSION_TOKEN")))
+	{
+		case TB_OK:
+			return TB_OK;
+		case TB_E_NOMEM:
+			return tb_ask_nomem(a);
+		default:
+			return tb_ask_none(a, "AWS_ACCESS_KEY_ID or AWS_SESSION_TOKEN holds spaces or line ends");
+	}
 }
 
 const TbCredsProvider tb_creds_environment = {"environment", ask, NULL, NULL};

@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#define HEADER_TEXT_MAX 65536
+
 void
 tb_wipe_text(char *text)
 {
@@ -55,6 +57,13 @@ copy_text(char **to, const char *from)
 	return *to != NULL;
 }
 
+/* What goes into a header: no line ends, which would begin another one, nor spaces. */
+static bool
+header_text_ok(const char *text)
+{
+	return text == NULL || text[0] == '\0' || tb_keys_text_ok(text, HEADER_TEXT_MAX);
+}
+
 TbStatus
 tb_keys_copy(TbKeys *keys, const char *access_key_id, const char *secret_access_key, const char *session_token)
 {
@@ -63,10 +72,10 @@ tb_keys_copy(TbKeys *keys, const char *access_key_id, const char *secret_access_
 		copy_text(&new.secret_access_key, secret_access_key) && copy_text(&new.session_token, session_token);
 
 	tb_keys_wipe(keys);
-	if (!ok)
+	if (!ok || !header_text_ok(access_key_id) || !header_text_ok(session_token))
 	{
 		tb_keys_wipe(&new);
-		return TB_E_NOMEM;
+		return ok ? TB_E_INVALID : TB_E_NOMEM;
 	}
 	*keys = new;
 	return TB_OK;

@@ -25,7 +25,7 @@ typedef struct TbKeys
 
 extern void tb_keys_wipe(TbKeys *keys); /* to none */
 extern bool tb_keys_same(const TbKeys *a, const TbKeys *b); /* the secrets, not when they expire */
-/* Replaces what keys holds. Empty texts count as NULL. errors: NOMEM, then keys are none. */
+/* Replaces what keys holds. Empty texts count as NULL. errors: NOMEM, INVALID (id or token), then keys are none. */
 extern TbStatus tb_keys_copy(TbKeys *keys, const char *access_key_id, const char *secret_access_key,
 							 const char *session_token) TB_MUST_CHECK;
 /* Whether a text may go into a header: printable, no line ends, not empty, at most max bytes. */

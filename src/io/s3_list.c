@@ -275,12 +275,14 @@ page_ended(TbOp *op)
 {
 	TbJob	   *job = op->arg;
 	List	   *list = job->work;
+	const char *root = tb_s3_store_prefix(job->store);
+	size_t		told = root != NULL && root[0] != '\0' ? strlen(root) + 1 : 0;	/* by the url */
 
 	list->op = NULL;
 	if (op->status != TB_OK)
 		tb_job_end(job, op->status, &op->error);
 	else if (op->missing || op->data == NULL)
-		tb_job_fail(job, TB_E_NOT_FOUND, "store does not exist", list->prefix);
+		tb_job_fail(job, TB_E_NOT_FOUND, "store does not exist", list->prefix + told);
 	else
 		take_page(job, op->data);
 }

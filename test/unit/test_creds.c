@@ -198,11 +198,19 @@ test_fixed(void **state)
 	assert_int_equal(tb_creds_get(creds, &now, &err), TB_OK);
 	assert_keys(&now, "AKID2", "s2", TOKEN);
 	assert_true(now.serial > first);
+	/* what would begin another header is not taken, whoever says it, and the old ones stay */
+	assert_int_equal(tb_creds_set(creds, "AKID\r\nX-Other: 1", "s3", NULL, &err), TB_E_INVALID);
+	assert_int_equal(tb_creds_set(creds, "AKID", "s3", "a\nb", &err), TB_E_INVALID);
+	assert_int_equal(tb_creds_get(creds, &now, &err), TB_OK);
+	assert_keys(&now, "AKID2", "s2", TOKEN);
 	/* one that waits when they go is forgotten */
 	tb_creds_wait(creds, &waiter);
 	tb_creds_free(creds);
 	assert_false(waiter.waiting);
 
+	spec.access_key_id = "AK ID";
+	assert_int_equal(tb_creds_new(rig.io, &spec, &creds, &err), TB_E_INVALID);
+	assert_null(creds);
 	spec.access_key_id = NULL;
 	assert_int_equal(tb_creds_new(rig.io, &spec, &creds, &err), TB_OK);
 	assert_int_equal(await(&rig, creds, &now, &err), TB_E_AUTH);
