@@ -225,7 +225,7 @@ def s3(folder):
         yield made
         return
     base = cluster.free_port()
-    made = {**os.environ, "S3_PORT": str(base), "S3_DIR": os.path.join(folder, "s3"), "S3_BUCKETS": "creds", "S3_KIND": "radosgw"}
+    made = {**os.environ, "S3_PORT": str(base), "S3_DIR": os.path.join(folder, "s3-creds"), "S3_BUCKETS": "creds", "S3_KIND": "radosgw"}
     done = subprocess.run(["bash", script, "start"], env=made, capture_output=True, text=True, timeout=300)
     if done.returncode != 0:
         pytest.skip(f"the S3 server does not start here: {done.stderr[-200:]}")
