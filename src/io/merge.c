@@ -1,7 +1,7 @@
 /*
  * Near ranges of one object in one request. Decided when a request is about to start: what else is queued then may
- * travel with it. So whatever is asked for while all places are taken is merged as far as it goes, and nothing waits
- * for company.
+ * travel with it. So whatever is asked for while all places are taken is merged as far as it goes. Only reads in order
+ * wait for company, while enough others are in flight, and not for long.
  *
  * Bounds: bytes that nobody asked for are at most a tenth of those somebody did; a gap is at most what a request
  * costs a server and us in time for bytes; a merged request is at most about TB_MERGE_SPAN long, where its own cost
@@ -24,6 +24,7 @@
 #define MERGE_PLACES 8
 #define MERGE_ENOUGH ((uint64_t) 128 << 10)	/* for a request while half of the places are taken */
 #define SORT_STEPS 64
+#define PATIENCE_NS INT64_C(50000000)	/* longest wait for company */
 
 static uint64_t
 hash_object(const TbOp *op)
@@ -65,7 +66,9 @@ tb_near_follows(const TbOp *op)
 	bool		busy = io->n_started >= MERGE_PLACES ||
 		(io->n_started >= MERGE_PLACES / 2 && io->near_bytes < MERGE_ENOUGH);
 
-	return op->near && busy && find_trail(io, op->near_object, op->offset) != NULL;
+	/* what is in flight may take for ever, and may be another endpoint's */
+	return op->near && busy && find_trail(io, op->near_object, op->offset) != NULL &&
+		tb_now_ns() - op->queued_ns < PATIENCE_NS;
 }
 
 /* Bytes that wait near each other count for how much one request takes. Jobs read for themselves: they have no wants. */

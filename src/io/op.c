@@ -46,6 +46,8 @@ enqueue(TbOp *op, bool at_head)
 	TbOpQueue  *queue = queue_of(op);
 
 	op->state = TB_OP_QUEUED;
+	if (op->queued_ns == 0)
+		op->queued_ns = tb_now_ns();
 	op->queue_prev = at_head ? NULL : queue->tail;
 	op->queue_next = at_head ? queue->head : NULL;
 	if (op->queue_prev != NULL)

@@ -113,6 +113,7 @@ struct TbOp
 	bool		hedged;			/* this attempt has had its twin */
 	int			auth_again;		/* attempts that were given for renewed credentials */
 	uint64_t	taken;			/* bytes of the node's memory budget */
+	int64_t		queued_ns;		/* first */
 	int64_t		start_ns;
 	int64_t		first_ns;		/* of the answer's first byte; 0: none yet */
 	int64_t		waited_ns;		/* without a first byte, as far as the loop was pumped */

@@ -16,6 +16,8 @@ serve_big(HttpdConn *conn, const HttpdRequest *request, void *arg)
 		{"/big", big, BIG_BYTES, "\"b1\"", NULL}, {"/other", big, BIG_BYTES / 2, "\"b2\"", NULL}
 	};
 
+	if (strcmp(request->path, "/stuck") == 0)
+		httpd_sleep(conn, 2000);
 	for (size_t i = 0; i < 2; i++)
 		if (strcmp(request->path, objects[i].path) == 0)
 		{
@@ -167,6 +169,32 @@ in_order(void **state)
 	world_close(&world);
 }
 
+/* Reads in order do not wait for good behind requests that take long. */
+static void
+not_behind_slow_ones(void **state)
+{
+	static const TbIoOptions options = {.hedge_percent = -1};
+	World		world;
+	int64_t		start;
+
+	world_open(&world, serve_big, &options);
+	ask(&world, "big", 0, 16384);
+	pump_until(&world.rig, &world.done, 1);
+	for (int i = 0; i < 8; i++)
+		ask(&world, "stuck", (uint64_t) i << 20, 1 << 20);
+	start = tb_now_ns();
+	for (int i = 1; i <= 4; i++)
+	{
+		ask(&world, "big", (uint64_t) i * 16384, 16384);
+		pump_until(&world.rig, &world.done, i + 1);
+	}
+	assert_true(tb_now_ns() - start < INT64_C(1500000000));
+	pump_until(&world.rig, &world.done, world.n);
+	for (int i = 0; i < world.n; i++)
+		drop(&world.read[i]);
+	world_close(&world);
+}
+
 /* Ranges over each other come once; other objects and other versions do not come along. */
 static void
 kept_apart(void **state)
@@ -307,6 +335,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(random_ranges),
 		cmocka_unit_test(in_order),
+		cmocka_unit_test(not_behind_slow_ones),
 		cmocka_unit_test(kept_apart),
 		cmocka_unit_test(each_its_own_answer),
 		cmocka_unit_test(missing_together),
