@@ -71,7 +71,8 @@ tb_near_follows(const TbOp *op)
 		tb_now_ns() - op->queued_ns < PATIENCE_NS;
 }
 
-/* Bytes that wait near each other count for how much one request takes. Jobs read for themselves: they have no wants. */
+/* Bytes that wait near each other count for how much one request takes. Jobs read for themselves: they have no
+ * wants. */
 void
 tb_near_add(TbOp *op)
 {
