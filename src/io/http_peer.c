@@ -6,6 +6,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -347,6 +348,12 @@ void
 tb_peers_free(TbPeers *peers)
 {
 	tb_free(peers);
+}
+
+void
+tb_peers_hash(const TbPeers *peers, uint8_t hash[32])
+{
+	(void) SHA256((const uint8_t *) peers, sizeof(*peers), hash);	/* plain values, zeroed when made */
 }
 
 int

@@ -23,6 +23,9 @@ extern bool tb_peers_allow(const TbPeers *peers, const struct sockaddr *address,
 /* As above, of an address in text. */
 extern bool tb_peers_allow_text(const TbPeers *peers, const char *address);
 
+/* A hash over the rules: equal only for equal ones. */
+extern void tb_peers_hash(const TbPeers *peers, uint8_t hash[32]);
+
 /* The port of our end of an open socket; 0: not known. */
 extern int	tb_peer_own_port(int fd);
 

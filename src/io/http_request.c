@@ -89,9 +89,9 @@ tb_http_none_match(const TbOp *op)
 }
 
 void
-tb_http_scope(const char *const *text, size_t n, uint8_t scope[32])
+tb_http_scope(const TbHttpStore *store, const char *const *text, size_t n, uint8_t scope[32])
 {
-	memset(scope, 0, 32);
+	tb_peers_hash(store->peers, scope);
 	for (size_t i = 0; i < n; i++)
 	{
 		uint8_t		both[64];
@@ -111,7 +111,6 @@ header_came(char *line, size_t size, size_t n, void *arg)
 	TbHttpSlot *slot = arg;
 
 	slot->transfer.answered = true;
-	tb_op_first_byte(slot->answer.op);
 	tb_op_first_byte(slot->answer.op);
 	return tb_answer_header(&slot->answer, line, size * n) ? size * n : 0;
 }

@@ -63,8 +63,9 @@ extern TbStatus tb_http_store_init(TbHttpStore *store, TbIo *io, char *url, cons
 								   const TbStoreSpec *spec, TbError *err) TB_MUST_CHECK;
 extern void tb_http_store_free(TbHttpStore *store);
 
-/* A hash over texts, each NULL or a text, told apart by their places. */
-extern void tb_http_scope(const char *const *text, size_t n, uint8_t scope[32]);
+/* A hash over texts, each NULL or a text, told apart by their places, and where the store may connect to: what
+ * it could not reach it must not find in a cache. */
+extern void tb_http_scope(const TbHttpStore *store, const char *const *text, size_t n, uint8_t scope[32]);
 
 /* For vtables. */
 extern void tb_http_op_start(TbOp *op);

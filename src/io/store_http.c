@@ -97,7 +97,7 @@ http_scope(TbStore *base, uint8_t scope[32])
 	const HttpStore *store = (const HttpStore *) base;
 	const char *text[] = {store->root, store->http.ca_file, store->http.user, store->http.password};
 
-	tb_http_scope(text, sizeof(text) / sizeof(text[0]), scope);
+	tb_http_scope(&store->http, text, sizeof(text) / sizeof(text[0]), scope);
 }
 
 static const TbStoreOps http_ops = {

@@ -455,7 +455,7 @@ s3_scope(TbStore *base, uint8_t scope[32])
 		tb_creds_scope(store->creds, hash);
 	for (int i = 0; i < 32; i++)
 		(void) snprintf(who + 2 * i, 3, "%02x", hash[i]);
-	tb_http_scope(text, sizeof(text) / sizeof(text[0]), scope);
+	tb_http_scope(&store->http, text, sizeof(text) / sizeof(text[0]), scope);
 }
 
 static const TbStoreOps s3_ops = {

@@ -189,6 +189,42 @@ kept_connections(void **state)
 	httpd_stop(httpd);
 }
 
+/* A store finds in a cache only what it may reach itself. */
+static void
+scopes(void **state)
+{
+	const TbStoreSpec specs[] = {
+		{.url = "http://inside.example/x"},
+		{.url = "http://inside.example/x", .any_address = true},
+		{.url = "http://inside.example/x", .allowed_hosts = "10.0.0.0/8"},
+		{.url = "http://inside.example/x", .allowed_hosts = "10.0.0.0/9"},
+		{.url = "http://inside.example/x", .any_address = true, .user = "u", .password = "p"},
+		{.url = "s3://b", .endpoint = "http://inside.example", .anonymous = true},
+		{.url = "s3://b", .endpoint = "http://inside.example", .anonymous = true, .any_address = true},
+	};
+	uint8_t		scope[sizeof(specs) / sizeof(specs[0])][32];
+
+	for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
+	{
+		uint8_t		again[32];
+
+		for (int n = 0; n < 2; n++)
+		{
+			Rig			rig;
+			TbStore    *store;
+
+			rig_open(&rig, 0, NULL);
+			assert_int_equal(tb_store_open(rig.io, &specs[i], &store, NULL), TB_OK);
+			store->ops->scope(store, n == 0 ? scope[i] : again);
+			tb_store_close(store);
+			rig_close(&rig);
+		}
+		assert_memory_equal(scope[i], again, 32);
+		for (size_t k = 0; k < i; k++)
+			assert_memory_not_equal(scope[i], scope[k], 32);
+	}
+}
+
 static void
 checksums(void **state)
 {
@@ -259,6 +295,7 @@ main(void)
 		cmocka_unit_test(urls_refused),
 		cmocka_unit_test(allowed_hosts),
 		cmocka_unit_test(kept_connections),
+		cmocka_unit_test(scopes),
 		cmocka_unit_test(checksums),
 		cmocka_unit_test(checksum_disagrees),
 	};
