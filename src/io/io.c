@@ -337,7 +337,9 @@ void
 tb_io_set_limits(TbIo *io, const TbNodeLimits *limits, int cache_max_age_ms)
 {
 	io->limits = *limits;
+	io->options.max_connections = limits->connections;
 	io->options.max_requests_in_flight = limits->requests;
+	io->options.io_memory_bytes = (size_t) limits->memory_bytes;
 	io->options.cache_max_age_ms = cache_max_age_ms;
 }
 
