@@ -25,8 +25,7 @@ extern int	tb_aio_why_not_uring(const TbAio *aio); /* errno of io_uring_setup; 0
 
 /*
  * One transfer of a whole range, short reads and EINTR continued. The caller's until done; the
- * buffer must stay for as long, also after a cancel: cancel = set `canceled` and let done come (it
- * owns its memory by a reference to buf).
+ * memory must stay for as long: there is no cancel, who wants no answer lets done come.
  */
 typedef struct TbAioOp
 {

@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+#include "io/http_request.h"
+
 #define NS_PER_MS INT64_C(1000000)
 #define GRACE_MS 100			/* for what came while nobody pumped */
 #define ATTEMPTS 2
@@ -37,15 +39,6 @@ body_came(char *bytes, size_t size, size_t n, void *arg)
 	return tb_buf_append(ask->http.body, bytes, size * n, TB_CREDS_ANSWER_MAX) == TB_OK ? size * n : 0;
 }
 
-/* Header lines may hold tokens. */
-static void
-wipe_headers(struct curl_slist *headers)
-{
-	for (struct curl_slist *h = headers; h != NULL; h = h->next)
-		explicit_bzero(h->data, strlen(h->data));
-	curl_slist_free_all(headers);
-}
-
 /* End the request in hand, running or not. */
 static void
 drop(TbAskHttp *http, TbIo *io)
@@ -56,7 +49,7 @@ drop(TbAskHttp *http, TbIo *io)
 		curl_easy_cleanup(http->transfer.easy);
 	if (io != NULL)
 		tb_loop_disarm(io->loop, &http->timer);
-	wipe_headers(http->headers);
+	tb_http_free_headers(http->headers);
 	tb_wipe_buf(http->post);
 	tb_wipe_buf(http->body);
 	memset(http, 0, sizeof(*http));

@@ -1,5 +1,5 @@
 /*
- * CRCs by eight tables at once, the rest by the libraries at hand.
+ * The CRC of 64 bits by eight tables at once, the rest by what is at hand.
  */
 #include "io/http_checksum.h"
 
@@ -7,8 +7,7 @@
 #include <string.h>
 #include <zlib.h>
 
-#define CRC32C UINT64_C(0x82f63b78)	/* bit-reversed, as the next */
-#define CRC64NVME UINT64_C(0x9a6c9329ac4bc9b5)
+#define CRC64NVME UINT64_C(0x9a6c9329ac4bc9b5)	/* bit-reversed */
 #define ZLIB_STEP ((size_t) 1 << 30)
 
 static const char *const names[TB_CHECKSUMS] = {
@@ -20,14 +19,14 @@ static const char *const names[TB_CHECKSUMS] = {
 };
 
 static void
-make_tables(uint64_t polynomial, uint64_t table[8][256])
+make_tables(uint64_t table[8][256])
 {
 	for (int i = 0; i < 256; i++)
 	{
 		uint64_t	crc = (uint64_t) i;
 
 		for (int bit = 0; bit < 8; bit++)
-			crc = (crc >> 1) ^ (crc & 1 ? polynomial : 0);
+			crc = (crc >> 1) ^ (crc & 1 ? CRC64NVME : 0);
 		table[0][i] = crc;
 	}
 	for (int k = 1; k < 8; k++)
@@ -35,14 +34,13 @@ make_tables(uint64_t polynomial, uint64_t table[8][256])
 			table[k][i] = (table[k - 1][i] >> 8) ^ table[0][table[k - 1][i] & 255];
 }
 
-/* A reflected CRC; ones: its initial value and what is turned over at its end. */
 static uint64_t
-crc_of(uint64_t polynomial, uint64_t ones, const uint8_t *bytes, size_t len)
+crc64(const uint8_t *bytes, size_t len)
 {
 	uint64_t	table[8][256];
-	uint64_t	crc = ones;
+	uint64_t	crc = UINT64_MAX;
 
-	make_tables(polynomial, table);
+	make_tables(table);
 	for (; len >= 8; bytes += 8, len -= 8)
 	{
 		for (int i = 0; i < 8; i++)
@@ -52,7 +50,7 @@ crc_of(uint64_t polynomial, uint64_t ones, const uint8_t *bytes, size_t len)
 	}
 	for (; len > 0; bytes++, len--)
 		crc = (crc >> 8) ^ table[0][(crc ^ *bytes) & 255];
-	return crc ^ ones;
+	return ~crc;
 }
 
 static uint64_t
@@ -90,9 +88,9 @@ tb_checksum(TbChecksum kind, const void *bytes, size_t len, char text[48])
 		if (kind == TB_CHECKSUM_CRC32)
 			crc = zlib_crc(bytes, len);
 		else if (kind == TB_CHECKSUM_CRC32C)
-			crc = crc_of(CRC32C, UINT32_MAX, bytes, len);
+			crc = tb_crc32c(0, bytes, len);
 		else
-			crc = crc_of(CRC64NVME, UINT64_MAX, bytes, len);
+			crc = crc64(bytes, len);
 		for (unsigned int i = 0; i < n; i++)
 			sum[i] = (uint8_t) (crc >> 8 * (n - 1 - i));
 	}

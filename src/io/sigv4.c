@@ -295,11 +295,14 @@ sign(TbSigv4Key *key, const TbSigv4Who *who, const TbSigv4Request *request, TbBu
 TbStatus
 tb_sigv4_sign(TbSigv4Key *key, const TbSigv4Who *who, const TbSigv4Request *request, TbBuf *authorization)
 {
-	TbBuf	   *scratch[3] = {tb_buf_new(1024), tb_buf_new(256), tb_buf_new(256)};
+	/* the first holds the session token; it moves only for a very long one */
+	TbBuf	   *scratch[3] = {tb_buf_new(16384), tb_buf_new(256), tb_buf_new(256)};
 	TbStatus	status = TB_E_NOMEM;
 
 	if (scratch[0] != NULL && scratch[1] != NULL && scratch[2] != NULL)
 		status = sign(key, who, request, scratch, authorization);
+	if (scratch[0] != NULL)
+		explicit_bzero(scratch[0]->data, scratch[0]->len);
 	for (int i = 0; i < 3; i++)
 		tb_buf_unref(scratch[i]);
 	return status;
