@@ -3,10 +3,15 @@
  * document is not changed after parsing, so that any number of threads may look at it (taking and
  * giving up owners, and tb_json_text, belong to one thread at a time).
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE 1			/* explicit_bzero */
+#endif
+
 #include "base/json_internal.h"
 
 #include <json-c/json_object.h>
 #include <json-c/linkhash.h>
+#include <string.h>
 
 #define FEW_MEMBERS 8			/* up to here walking the list costs less than an index */
 
@@ -94,6 +99,15 @@ tb_json_get_double(const TbJson *object, const char *name, double *value)
 	TbJson	   *member;
 
 	return tb_json_get(object, name, &member) && tb_json_as_double(member, value);
+}
+
+void
+tb_json_wipe(const TbJson *object, const char *name)
+{
+	const char *text;
+
+	if (tb_json_get_string(object, name, &text))
+		explicit_bzero((char *) (uintptr_t) text, strlen(text));
 }
 
 /* Borrowed, as long as the document. */

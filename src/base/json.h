@@ -42,6 +42,8 @@ extern bool tb_json_get_string(const TbJson *object, const char *name, const cha
 extern bool tb_json_get_int(const TbJson *object, const char *name, int64_t *value);
 extern bool tb_json_get_bool(const TbJson *object, const char *name, bool *value);
 extern bool tb_json_get_double(const TbJson *object, const char *name, double *value); /* int too */
+/* Overwrite the text of a member, of a document that is the caller's alone and is freed next. */
+extern void tb_json_wipe(const TbJson *object, const char *name);
 
 /* Value itself. as_int/as_uint: exact or false (a double with an integral value counts). */
 extern bool tb_json_as_string(const TbJson *value, const char **text);

@@ -3,6 +3,10 @@
  * globals: they count every thread's calls, so that a test can fail any of them and see that
  * nothing leaks.
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE 1			/* explicit_bzero */
+#endif
+
 #include "base/mem.h"
 
 #include <stdarg.h>
@@ -118,6 +122,14 @@ tb_free(void *pointer)
 		return;
 	atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
 	free(pointer);
+}
+
+void
+tb_free_secret(char *text)
+{
+	if (text != NULL)
+		explicit_bzero(text, strlen(text));
+	tb_free(text);
 }
 
 char *

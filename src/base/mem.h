@@ -21,6 +21,7 @@ extern void *tb_realloc_array(void *pointer, size_t n, size_t size) TB_MUST_CHEC
 extern char *tb_strdup(const char *text);
 extern char *tb_strndup(const char *text, size_t bytes);
 extern void tb_free(void *pointer);
+extern void tb_free_secret(char *text); /* overwritten first; NULL allowed */
 
 /* printf into fresh memory, NULL when memory is gone. */
 extern char *tb_asprintf(const char *format, ...) TB_PRINTF(1, 2);

@@ -99,17 +99,6 @@ take(TbAsk *ask, const char *id, const char *secret, const char *token, const ch
 	return TB_OK;
 }
 
-/* The document is ours alone: its secrets are wiped before it is freed. */
-static void
-wipe_member(const TbJson *doc, const char *name)
-{
-	const char *text;
-
-	if (tb_json_get_string(doc, name, &text))
-		for (volatile char *p = (volatile char *) (uintptr_t) text; *p != '\0'; p++)
-			*p = '\0';
-}
-
 TbStatus
 tb_ask_take_json(TbAsk *ask, const TbBuf *body)
 {
@@ -131,8 +120,8 @@ tb_ask_take_json(TbAsk *ask, const TbBuf *body)
 		status = tb_ask_none(ask, "answer says that there are none");
 	else
 		status = take(ask, id, secret, token, expiration);
-	wipe_member(doc, "SecretAccessKey");
-	wipe_member(doc, "Token");
+	tb_json_wipe(doc, "SecretAccessKey");
+	tb_json_wipe(doc, "Token");
 	tb_json_free(doc);
 	return status;
 }

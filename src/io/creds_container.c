@@ -38,7 +38,7 @@ url_ok(const char *url)
 	return false;
 }
 
-/* "Authorization: ..." of the variable or the file; *line NULL: none is wanted. owns: the caller, tb_wipe_text. */
+/* "Authorization: ..." of the variable or the file; *line NULL: none is wanted. owns: the caller, tb_free_secret. */
 static TbStatus
 authorization(TbAsk *ask, char **line)
 {
@@ -92,7 +92,7 @@ ask_agent(TbAsk *ask)
 	request.url = ask->url;
 	request.header[1] = line;
 	status = tb_ask_request(ask, &request);
-	tb_wipe_text(line);
+	tb_free_secret(line);
 	return status;
 }
 

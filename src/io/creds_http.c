@@ -59,7 +59,7 @@ void
 tb_ask_clear(TbAsk *ask)
 {
 	drop(&ask->http, ask->io);
-	tb_wipe_text(ask->secret);
+	tb_free_secret(ask->secret);
 	tb_free(ask->url);
 	ask->secret = NULL;
 	ask->url = NULL;

@@ -61,7 +61,7 @@ first_line(const TbBuf *body)
 	line = tb_strndup(text, n);
 	if (line != NULL && tb_keys_text_ok(line, 4096))
 		return line;
-	tb_wipe_text(line);
+	tb_free_secret(line);
 	return NULL;
 }
 
@@ -81,7 +81,7 @@ answered(TbAsk *ask, long http_status, const TbBuf *body)
 		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 															  "0123456789+=,.@_-")] != '\0'))
 	{
-		tb_wipe_text(line);
+		tb_free_secret(line);
 		return tb_ask_none(ask, "the metadata service's answer is not understood");
 	}
 	if (ask->step == STEP_TOKEN)
@@ -92,7 +92,7 @@ answered(TbAsk *ask, long http_status, const TbBuf *body)
 	else
 		status = request(ask, "GET", ROLES, line, ask->secret);
 	ask->step++;
-	tb_wipe_text(line);
+	tb_free_secret(line);
 	return status;
 }
 

@@ -10,14 +10,6 @@
 #define HEADER_TEXT_MAX 65536
 
 void
-tb_wipe_text(char *text)
-{
-	if (text != NULL)
-		explicit_bzero(text, strlen(text));
-	tb_free(text);
-}
-
-void
 tb_wipe_buf(TbBuf *buf)
 {
 	if (buf != NULL && buf->cap > 0)
@@ -28,9 +20,9 @@ tb_wipe_buf(TbBuf *buf)
 void
 tb_keys_wipe(TbKeys *keys)
 {
-	tb_wipe_text(keys->access_key_id);
-	tb_wipe_text(keys->secret_access_key);
-	tb_wipe_text(keys->session_token);
+	tb_free_secret(keys->access_key_id);
+	tb_free_secret(keys->secret_access_key);
+	tb_free_secret(keys->session_token);
 	memset(keys, 0, sizeof(*keys));
 }
 

@@ -30,7 +30,6 @@ extern TbStatus tb_keys_copy(TbKeys *keys, const char *access_key_id, const char
 							 const char *session_token) TB_MUST_CHECK;
 /* Whether a text may go into a header: printable, no line ends, not empty, at most max bytes. */
 extern bool tb_keys_text_ok(const char *text, size_t max);
-extern void tb_wipe_text(char *text);	/* wipes and frees; NULL allowed */
 extern void tb_wipe_buf(TbBuf *buf);	/* wipes and drops the only reference; NULL allowed */
 
 /* ---- asking a provider ---- */

@@ -22,14 +22,6 @@
 #define HEADER_MAX 8192
 
 void
-tb_http_wipe(char *secret)
-{
-	if (secret != NULL)
-		explicit_bzero(secret, strlen(secret));
-	tb_free(secret);
-}
-
-void
 tb_http_free_headers(struct curl_slist *headers)
 {
 	for (struct curl_slist *h = headers; h != NULL; h = h->next)
@@ -489,7 +481,7 @@ tb_http_store_free(TbHttpStore *store)
 		free_slot(slot);
 	}
 	tb_peers_free(store->peers);
-	tb_http_wipe(store->password);
+	tb_free_secret(store->password);
 	tb_free(store->user);
 	tb_free(store->ca_file);
 	tb_free(store->base.url);

@@ -86,8 +86,6 @@ extern TbStatus tb_http_go(TbHttpSlot *slot, char *url);
 /* Make the words of a refusal op's outcome. */
 extern TbStatus tb_http_refuse(TbHttpSlot *slot, const TbError *why);
 
-/* explicit_bzero and free; NULL allowed. */
-extern void tb_http_wipe(char *secret);
 extern void tb_http_free_headers(struct curl_slist *headers);	/* wiped */
 
 #endif

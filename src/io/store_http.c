@@ -81,11 +81,11 @@ http_set_credentials(TbStore *base, const char *user, const char *password, cons
 	if ((user != NULL && new_user == NULL) || (password != NULL && new_password == NULL))
 	{
 		tb_free(new_user);
-		tb_http_wipe(new_password);
+		tb_free_secret(new_password);
 		return tb_fail(err, TB_E_NOMEM, "out of memory");
 	}
 	tb_free(store->user);
-	tb_http_wipe(store->password);
+	tb_free_secret(store->password);
 	store->user = new_user;
 	store->password = new_password;
 	return TB_OK;

@@ -3,10 +3,6 @@
  * connections are used again. One that nobody uses stays for a minute (the next epoch wants it),
  * then it is closed and its credentials are wiped.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE 1			/* explicit_bzero */
-#endif
-
 #include "stream/session.h"
 
 #include <string.h>
@@ -22,14 +18,6 @@ struct TbSourceEntry
 	uint32_t	uses;
 	int64_t		idle_ns;		/* since when nobody uses it */
 };
-
-static void
-wipe(char *text)
-{
-	if (text != NULL)
-		explicit_bzero(text, strlen(text));
-	tb_free(text);
-}
 
 /* Where in a spec its texts stand. All are wiped: it costs nothing and none is forgotten. */
 static const size_t texts[] = {
@@ -59,7 +47,7 @@ entry_free(TbSourceEntry *entry)
 {
 	tb_source_unref(entry->source);
 	for (size_t i = 0; i < N_TEXTS; i++)
-		wipe((char *) text_of(&entry->spec, i));
+		tb_free_secret((char *) text_of(&entry->spec, i));
 	tb_free(entry);
 }
 

@@ -1,8 +1,4 @@
 /* Members of requests, checked for type and range. Texts are borrowed from the request. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE 1			/* explicit_bzero */
-#endif
-
 #include "streamer/server.h"
 
 #include <string.h>
@@ -272,23 +268,13 @@ tb_request_load(const TbJson *request, TbDeliverySpec *spec, TbError *err)
 }
 
 static void
-wipe_member(const TbJson *object, const char *name)
-{
-	const char *text;
-
-	/* the document is ours alone and is freed next */
-	if (tb_json_get_string(object, name, &text))
-		explicit_bzero((char *) text, strlen(text));
-}
-
-static void
 wipe_source(const TbJson *object)
 {
-	wipe_member(object, "user");
-	wipe_member(object, "password");
-	wipe_member(object, "access_key_id");
-	wipe_member(object, "secret_access_key");
-	wipe_member(object, "session_token");
+	tb_json_wipe(object, "user");
+	tb_json_wipe(object, "password");
+	tb_json_wipe(object, "access_key_id");
+	tb_json_wipe(object, "secret_access_key");
+	tb_json_wipe(object, "session_token");
 }
 
 void
@@ -296,7 +282,7 @@ tb_request_wipe(const TbJson *request)
 {
 	TbJson	   *member;
 
-	wipe_member(request, "token");
+	tb_json_wipe(request, "token");
 	if (tb_json_get(request, "source", &member))
 		wipe_source(member);
 	if (tb_json_get(request, "sources", &member))
