@@ -145,7 +145,8 @@ folder_done(TbWalker *walker)
 		return;					/* settling ended every walker */
 	}
 	names = tb_job_names(walker->list);
-	for (size_t i = 0; i < names->n && !leaf && group->status == TB_AGAIN; i++)
+	/* a failure settles the group, and that frees the names: its status is looked at first */
+	for (size_t i = 0; group->status == TB_AGAIN && !leaf && i < names->n; i++)
 	{
 		const char *name = names->name[i];
 
