@@ -62,6 +62,9 @@ extern TbStatus tb_loop_watch(TbLoop *loop, TbWatch *watch, TbError *err) TB_MUS
 extern TbStatus tb_loop_rewatch(TbLoop *loop, TbWatch *watch, uint32_t events) TB_MUST_CHECK;
 extern void tb_loop_unwatch(TbLoop *loop, TbWatch *watch);
 
+#define TB_NS_PER_MS INT64_C(1000000)
+#define TB_NS_PER_S INT64_C(1000000000)
+
 /* CLOCK_MONOTONIC in nanoseconds. */
 extern int64_t tb_now_ns(void);
 

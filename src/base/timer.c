@@ -7,15 +7,13 @@
 #include <sys/timerfd.h>
 #include <time.h>
 
-#define NS_PER_S INT64_C(1000000000)
-
 int64_t
 tb_now_ns(void)
 {
 	struct timespec now;
 
 	(void) clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t) now.tv_sec * NS_PER_S + now.tv_nsec;
+	return (int64_t) now.tv_sec * TB_NS_PER_S + now.tv_nsec;
 }
 
 static void
@@ -128,8 +126,8 @@ tb_timers_program(TbLoop *loop)
 		return;
 	if (want < INT64_MAX)
 	{
-		spec.it_value.tv_sec = (time_t) (want / NS_PER_S);
-		spec.it_value.tv_nsec = (long) (want % NS_PER_S);
+		spec.it_value.tv_sec = (time_t) (want / TB_NS_PER_S);
+		spec.it_value.tv_nsec = (long) (want % TB_NS_PER_S);
 	}
 	(void) timerfd_settime(loop->timer_fd, TFD_TIMER_ABSTIME, &spec, NULL);
 	loop->timer_due_ns = want;

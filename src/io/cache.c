@@ -145,7 +145,7 @@ renew_claims(TbTimer *timer)
 		if (claim->held)
 			tb_claim_renew(&cache->map, claim->at);
 	if (cache->claims != NULL)
-		(void) !tb_loop_arm(cache->loop, timer, RENEW_MS * INT64_C(1000000));
+		(void) !tb_loop_arm(cache->loop, timer, RENEW_MS * TB_NS_PER_MS);
 }
 
 static Claim *
@@ -185,7 +185,7 @@ take_claim(TbCache *cache, const TbCacheKey *key, uint64_t tag)
 	claim->next = cache->claims;
 	cache->claims = claim;
 	if (cache->renew.heap_slot == 0)
-		(void) !tb_loop_arm(cache->loop, &cache->renew, RENEW_MS * INT64_C(1000000));
+		(void) !tb_loop_arm(cache->loop, &cache->renew, RENEW_MS * TB_NS_PER_MS);
 	return true;
 }
 

@@ -7,7 +7,6 @@
 
 #include "io/s3_xml.h"
 
-#define NS_PER_S INT64_C(1000000000)
 #define ID_MAX 256
 #define SECRET_MAX 512
 #define TOKEN_MAX 16384
@@ -94,8 +93,8 @@ take(TbAsk *ask, const char *id, const char *secret, const char *token, const ch
 	}
 	if (tb_keys_copy(&ask->keys, id, secret, token) != TB_OK)
 		return tb_ask_nomem(ask);
-	if (left_s < INT64_MAX / NS_PER_S / 2)
-		ask->keys.expires_ns = tb_now_ns() + left_s * NS_PER_S;
+	if (left_s < INT64_MAX / TB_NS_PER_S / 2)
+		ask->keys.expires_ns = tb_now_ns() + left_s * TB_NS_PER_S;
 	return TB_OK;
 }
 

@@ -13,7 +13,6 @@
 
 #include "io/http_request.h"
 
-#define NS_PER_MS INT64_C(1000000)
 #define GRACE_MS 100			/* for what came while nobody pumped */
 #define ATTEMPTS 2
 
@@ -79,7 +78,7 @@ timer_fired(TbTimer *timer)
 {
 	TbAsk	   *ask = (TbAsk *) ((char *) timer - offsetof(TbAsk, http.timer));
 
-	if (!ask->http.late && tb_loop_arm(ask->io->loop, timer, GRACE_MS * NS_PER_MS) == TB_OK)
+	if (!ask->http.late && tb_loop_arm(ask->io->loop, timer, GRACE_MS * TB_NS_PER_MS) == TB_OK)
 	{
 		ask->http.late = true;
 		return;
@@ -96,7 +95,7 @@ start(TbAsk *ask)
 
 	http->late = false;
 	http->attempt++;
-	status = tb_loop_arm(ask->io->loop, &http->timer, (TB_CREDS_REQUEST_MS - GRACE_MS) * NS_PER_MS);
+	status = tb_loop_arm(ask->io->loop, &http->timer, (TB_CREDS_REQUEST_MS - GRACE_MS) * TB_NS_PER_MS);
 	if (status == TB_OK)
 		status = tb_http_start(ask->io->http, &http->transfer);
 	http->running = status == TB_OK;

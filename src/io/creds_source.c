@@ -12,11 +12,10 @@
 
 #include <string.h>
 
-#define NS_PER_S INT64_C(1000000000)
 #define EARLY_S 300				/* renewed so long before the end ... */
 #define EARLY_SHARE 5			/* ... but not before 4/5 of a life */
-#define PATIENCE_NS NS_PER_S	/* what failed is not asked again sooner */
-#define LOOK_NS NS_PER_S		/* files are looked at so often */
+#define PATIENCE_NS TB_NS_PER_S	/* what failed is not asked again sooner */
+#define LOOK_NS TB_NS_PER_S		/* files are looked at so often */
 #define AGAIN_MAX_S 60			/* longest pause after renewals that failed */
 
 struct TbCredsSource
@@ -115,13 +114,13 @@ arm(TbCredsSource *source, int64_t now_ns)
 	if (source->serial == 0 || source->keys.expires_ns == INT64_MAX || left_ns <= 0)
 		return;
 	if (source->failed)
-		delay_ns = (source->failures < 6 ? INT64_C(1) << source->failures : AGAIN_MAX_S) * NS_PER_S;
-	else if (left_ns / EARLY_SHARE > EARLY_S * NS_PER_S)
-		delay_ns = left_ns - EARLY_S * NS_PER_S;
+		delay_ns = (source->failures < 6 ? INT64_C(1) << source->failures : AGAIN_MAX_S) * TB_NS_PER_S;
+	else if (left_ns / EARLY_SHARE > EARLY_S * TB_NS_PER_S)
+		delay_ns = left_ns - EARLY_S * TB_NS_PER_S;
 	else
 		delay_ns = left_ns - left_ns / EARLY_SHARE;
-	if (delay_ns < NS_PER_S)
-		delay_ns = NS_PER_S;
+	if (delay_ns < TB_NS_PER_S)
+		delay_ns = TB_NS_PER_S;
 	(void) !tb_loop_arm(source->io->loop, &source->renew, delay_ns);
 }
 

@@ -16,25 +16,24 @@
 #include <math.h>
 #include <string.h>
 
-#define NS_PER_MS INT64_C(1000000)
 #define REQUEST_WORK 65536.0	/* a small request costs a connection about what so many bytes do */
 #define WINDOW_MIN 8.0			/* trials do not go below it; throttling does */
-#define START_NS (4 * NS_PER_MS)	/* a shortest first byte of so much is latency, less may be work */
-#define SILENCE_NS (8 * NS_PER_MS)	/* so long comes nothing at all only where there is latency */
+#define START_NS (4 * TB_NS_PER_MS)	/* a shortest first byte of so much is latency, less may be work */
+#define SILENCE_NS (8 * TB_NS_PER_MS)	/* so long comes nothing at all only where there is latency */
 #define SILENCE_STEP 16.0		/* added for each */
 #define UP 1.25					/* trials */
 #define DOWN 0.85
 #define WORTH 0.4				/* part of the larger window that more work must make up for */
 #define LOSS 0.97				/* work that a smaller window must keep */
-#define ROUND_NS (20 * NS_PER_MS)	/* shortest round: shorter ones measure noise; */
-#define BRIEF_NS (2 * NS_PER_MS)	/* but there is no time to lose where latency is, and after throttling */
+#define ROUND_NS (20 * TB_NS_PER_MS)	/* shortest round: shorter ones measure noise; */
+#define BRIEF_NS (2 * TB_NS_PER_MS)	/* but there is no time to lose where latency is, and after throttling */
 #define REST_ROUNDS 4			/* between trials at first; doubled by each that fails */
 #define REST_ROUNDS_MAX 64
 #define SLOWER 0.7
-#define CAREFUL_NS (10000 * NS_PER_MS)
-#define CALM_NS (20 * NS_PER_MS)	/* at least, between two decreases */
+#define CAREFUL_NS (10000 * TB_NS_PER_MS)
+#define CALM_NS (20 * TB_NS_PER_MS)	/* at least, between two decreases */
 #define FAILURES 4				/* in a row, before an endpoint is left alone */
-#define PAUSE_NS (50 * NS_PER_MS)	/* at first; doubled */
+#define PAUSE_NS (50 * TB_NS_PER_MS)	/* at first; doubled */
 #define PAUSES 2				/* doublings, at most: what fails for good must say so in seconds */
 
 #define RETRIES_FIRST 24.0		/* a cold start may repeat so many: a burst of failures is survived */
@@ -43,7 +42,7 @@
 #define RETRIES_PER_S 1.0		/* while requests are made: an outage is forgotten */
 #define HEDGES_FIRST 2.0
 #define HEDGES_MAX 16.0
-#define LATE_MIN_NS (2 * NS_PER_MS)
+#define LATE_MIN_NS (2 * TB_NS_PER_MS)
 #define LATE_SAMPLES 16
 #define STEPS 96				/* of the histogram, four to an octave */
 #define FIRST_STEP_NS 16384.0
@@ -445,7 +444,7 @@ tb_flow_may_hedge(TbFlow *flow)
 }
 
 void
-tb_flow_started(TbFlow *flow, int64_t now_ns, int in_flight)
+tb_flow_started(TbFlow *flow, int64_t now_ns)
 {
 	if (flow->trickled_ns != 0 && flow->retries < RETRIES_FIRST)
 		flow->retries += RETRIES_PER_S * (double) (now_ns - flow->trickled_ns) / 1e9;

@@ -19,7 +19,7 @@ extern void tb_flow_free(TbFlow *flow);
 extern int	tb_flow_window(const TbFlow *flow);
 /* How long until the next may start: an endpoint that refuses all is left alone for a while. 0: at once. */
 extern int64_t tb_flow_pause_ns(const TbFlow *flow, int64_t now_ns);
-extern void tb_flow_started(TbFlow *flow, int64_t now_ns, int in_flight);
+extern void tb_flow_started(TbFlow *flow, int64_t now_ns);
 /* Bytes of an answer are coming. */
 extern void tb_flow_heard(TbFlow *flow, int64_t now_ns);
 /* A request has waited for waited_ns, others are queued. Where nothing is heard at all, that is latency. */

@@ -26,7 +26,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define NS_PER_MS INT64_C(1000000)
 #define LIMIT_MS 100			/* between looks at the node's share of connections */
 #define TURNS 4					/* rounds with curl before others get the loop again */
 #define RECEIVE_BYTES (128L << 10)	/* more costs memory and gains nothing */
@@ -315,7 +314,7 @@ timer_wanted(CURLM *multi, long timeout_ms, void *arg)
 	TbHttp	   *http = arg;
 
 	if (timeout_ms > 0)
-		return tb_loop_arm(http->loop, &http->timer, timeout_ms * NS_PER_MS) == TB_OK ? 0 : -1;
+		return tb_loop_arm(http->loop, &http->timer, timeout_ms * TB_NS_PER_MS) == TB_OK ? 0 : -1;
 	tb_loop_disarm(http->loop, &http->timer);
 	if (timeout_ms == 0)
 	{
@@ -436,10 +435,10 @@ is_stalled(TbHttp *http, TbTransfer *t, int64_t dt_ns)
 		/* connecting has a time limit of its own */
 		if (curl_easy_getinfo(t->easy, CURLINFO_PRETRANSFER_TIME_T, &sent_us) == CURLE_OK && sent_us > 0)
 			t->waited_ns += dt_ns;
-		return t->waited_ns > o->first_byte_timeout_ms * NS_PER_MS;
+		return t->waited_ns > o->first_byte_timeout_ms * TB_NS_PER_MS;
 	}
 	t->window_ns += dt_ns;
-	if (t->window_ns < o->low_speed_seconds * 1000 * NS_PER_MS)
+	if (t->window_ns < o->low_speed_seconds * 1000 * TB_NS_PER_MS)
 		return false;
 	if (t->bytes - t->window_bytes < (uint64_t) o->low_speed_bytes * (uint64_t) o->low_speed_seconds)
 		return true;
@@ -491,7 +490,7 @@ follow_limit(TbHttp *http)
 	int64_t		now_ns = tb_now_ns();
 	long		n;
 
-	if (http->options->node == NULL || now_ns - http->limit_ns < LIMIT_MS * NS_PER_MS)
+	if (http->options->node == NULL || now_ns - http->limit_ns < LIMIT_MS * TB_NS_PER_MS)
 		return;
 	http->limit_ns = now_ns;
 	n = connections_now(http);
@@ -537,7 +536,7 @@ tb_http_new(TbLoop *loop, const TbIoOptions *options, TbHttp **http, TbError *er
 	new->options = options;
 	if (limit_ms > options->low_speed_seconds * INT64_C(1000))
 		limit_ms = options->low_speed_seconds * INT64_C(1000);
-	new->tick_ns = (limit_ms < 80 ? 10 : limit_ms > 8000 ? 1000 : limit_ms / 8) * NS_PER_MS;
+	new->tick_ns = (limit_ms < 80 ? 10 : limit_ms > 8000 ? 1000 : limit_ms / 8) * TB_NS_PER_MS;
 	new->timer.fire = timer_fired;
 	new->watchdog.fire = watchdog_fired;
 	new->kick.run = kicked;

@@ -375,20 +375,6 @@ was_stale(const TbHttpSlot *slot, CURLcode code)
 		new_connections == 0;
 }
 
-/* An attempt asks once more. */
-static void
-forget_outcome(TbOp *op)
-{
-	tb_buf_unref(op->data);
-	op->data = NULL;
-	op->status = TB_OK;
-	op->missing = false;
-	op->not_modified = false;
-	op->object_size = UINT64_MAX;
-	op->version[0] = '\0';
-	op->error.code = TB_OK;
-}
-
 /* A transfer has ended: complete the outcome, or ask again. */
 static void
 slot_done(TbTransfer *transfer, CURLcode code)
@@ -419,7 +405,7 @@ slot_done(TbTransfer *transfer, CURLcode code)
 	}
 	if (status == TB_AGAIN)
 	{
-		forget_outcome(op);
+		tb_op_forget_outcome(op);
 		status = request(slot);
 		if (status == TB_OK || status == TB_AGAIN)
 			return;
@@ -449,9 +435,9 @@ join_flow(TbHttpStore *store, const char *server_url, TbError *err)
 	endpoint = tb_asprintf("%s://%s:%d", server.tls ? "https" : "http", server.host, server.port);
 	tb_url_server_free(&server);
 	if (endpoint != NULL)
-		store->base.flow = tb_io_flow(store->base.io, endpoint);
+		store->base.lane = tb_io_flow(store->base.io, endpoint);
 	tb_free(endpoint);
-	return store->base.flow != NULL ? TB_OK : tb_fail(err, TB_E_NOMEM, "out of memory");
+	return store->base.lane != NULL ? TB_OK : tb_fail(err, TB_E_NOMEM, "out of memory");
 }
 
 TbStatus

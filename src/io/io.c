@@ -55,7 +55,7 @@ fill_defaults(TbIoOptions *o)
 		o->cache_max_age_ms = CACHE_AGE_MS;
 }
 
-TbFlow *
+TbIoFlow *
 tb_io_flow(TbIo *io, const char *endpoint)
 {
 	size_t		bytes = strlen(endpoint) + 1;
@@ -64,7 +64,7 @@ tb_io_flow(TbIo *io, const char *endpoint)
 	while (at != NULL && strcmp(at->endpoint, endpoint) != 0)
 		at = at->next;
 	if (at != NULL)
-		return at->flow;
+		return at;
 	at = tb_calloc(1, sizeof(*at) + bytes);
 	if (at == NULL)
 		return NULL;
@@ -77,7 +77,7 @@ tb_io_flow(TbIo *io, const char *endpoint)
 	memcpy(at->endpoint, endpoint, bytes);
 	at->next = io->flows;
 	io->flows = at;
-	return at->flow;
+	return at;
 }
 
 static void
@@ -156,8 +156,6 @@ tb_io_new(TbLoop *loop, TbPool *pool, const TbIoOptions *options, TbIo **io, TbE
 	if (options != NULL)
 		new->options = *options;
 	fill_defaults(&new->options);
-	new->local.limit = new->options.max_requests_in_flight;
-	new->remote.limit = new->options.max_connections;
 	new->limits = (TbNodeLimits) {.connections = new->options.max_connections,
 	.requests = new->options.max_requests_in_flight, .memory_bytes = new->options.io_memory_bytes};
 	new->node = new->options.node;

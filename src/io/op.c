@@ -1,84 +1,15 @@
 /*
  * The life of a request to a store: queued until there is room, attempted, backed off, ended. Every
  * wait is a queue place or a loop timer, so that forgetting a request is immediate in every state.
- *
- * Who waits: each endpoint has a queue of what may not start yet, because its window is full (flow.h) or the node
- * has no room (node.h). A request that backs off gives its place in flight to others and comes back at the head of
- * its queue.
+ * Which of those queued is started when: op_queue.c.
  */
 #include "io/store.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define LOOK_BEHIND 16			/* what waits for company holds up so many at most */
-#define NS_PER_MS INT64_C(1000000)
 #define WHOLE_GUESS_BYTES ((uint64_t) 256 << 10)	/* of the first object read whole */
 #define AUTH_AGAIN_MAX 2
-
-/* The flow of a store, as the list in TbIo has it. */
-static TbIoFlow *
-lane_of(TbStore *store)
-{
-	if (store->lane == NULL && store->flow != NULL)
-	{
-		store->lane = store->io->flows;
-		while (store->lane != NULL && store->lane->flow != store->flow)
-			store->lane = store->lane->next;
-	}
-	return store->lane;
-}
-
-static TbOpQueue *
-queue_of(TbOp *op)
-{
-	TbIoFlow   *lane;
-
-	if (!op->store->ops->connects)
-		return &op->store->io->local;
-	lane = lane_of(op->store);
-	return lane != NULL ? &lane->queue : &op->store->io->remote;
-}
-
-static void
-enqueue(TbOp *op, bool at_head)
-{
-	TbOpQueue  *queue = queue_of(op);
-
-	op->state = TB_OP_QUEUED;
-	if (op->queued_ns == 0)
-		op->queued_ns = tb_now_ns();
-	op->queue_prev = at_head ? NULL : queue->tail;
-	op->queue_next = at_head ? queue->head : NULL;
-	if (op->queue_prev != NULL)
-		op->queue_prev->queue_next = op;
-	else
-		queue->head = op;
-	if (op->queue_next != NULL)
-		op->queue_next->queue_prev = op;
-	else
-		queue->tail = op;
-	queue->n++;
-	tb_near_add(op);
-}
-
-void
-tb_op_dequeue(TbOp *op)
-{
-	TbOpQueue  *queue = queue_of(op);
-
-	tb_near_remove(op);
-	if (op->queue_prev != NULL)
-		op->queue_prev->queue_next = op->queue_next;
-	else
-		queue->head = op->queue_next;
-	if (op->queue_next != NULL)
-		op->queue_next->queue_prev = op->queue_prev;
-	else
-		queue->tail = op->queue_prev;
-	op->queue_prev = op->queue_next = NULL;
-	queue->n--;
-}
 
 /* What an attempt will hold in memory, as far as it can be told. */
 static uint64_t
@@ -93,9 +24,11 @@ memory_of(const TbOp *op)
 	return guess < op->length ? guess : op->length;
 }
 
-static void
-clear_outcome(TbOp *op)
+void
+tb_op_forget_outcome(TbOp *op)
 {
+	tb_buf_unref(op->data);
+	op->data = NULL;
 	op->status = TB_OK;
 	op->missing = false;
 	op->not_modified = false;
@@ -119,9 +52,7 @@ note_start(TbOp *op)
 		io->started->started_prev = op;
 	io->started = op;
 	io->n_started++;
-	queue_of(op)->active++;
-	if (op->store->flow != NULL)
-		tb_flow_started(op->store->flow, op->start_ns, queue_of(op)->active);
+	tb_flow_started(op->store->lane->flow, op->start_ns);
 	tb_late_watch(io);
 }
 
@@ -137,11 +68,10 @@ tb_op_begin(TbOp *op)
 			return false;
 		note_start(op);
 	}
-	else
-		queue_of(op)->active++;
+	tb_op_queue(op)->active++;
 	op->state = TB_OP_STARTED;
 	op->attempt++;
-	clear_outcome(op);
+	tb_op_forget_outcome(op);
 	tb_store_count(op->store, requests, 1);
 	op->store->ops->start(op);
 	return true;
@@ -152,7 +82,7 @@ tb_op_release(TbOp *op)
 {
 	TbIo	   *io = op->store->io;
 
-	queue_of(op)->active--;
+	tb_op_queue(op)->active--;
 	if (!op->store->ops->connects)
 		return;
 	tb_node_give(io->node, op->taken);
@@ -163,115 +93,6 @@ tb_op_release(TbOp *op)
 	if (op->started_next != NULL)
 		op->started_next->started_prev = op->started_prev;
 	io->n_started--;
-}
-
-/* The first of a queue that is not better left for company; NULL: all of those looked at are. */
-static TbOp *
-first_to_start(const TbOpQueue *queue)
-{
-	TbOp	   *op = queue->head;
-
-	for (int i = 0; op != NULL && tb_near_follows(op); i++)
-		op = i < LOOK_BEHIND ? op->queue_next : NULL;
-	return op;
-}
-
-/* Start the first of a queue, with what may travel with it. false: the node has no room. */
-static bool
-start_head(TbOpQueue *queue)
-{
-	TbOp	   *op = first_to_start(queue);
-
-	tb_near_absorb(op);
-	tb_op_dequeue(op);
-	if (tb_op_begin(op))
-		return true;
-	enqueue(op, true);
-	return false;
-}
-
-/* Look again in a while. */
-static void
-room_later(TbIo *io, int64_t delay_ns)
-{
-	if (io->room.heap_slot != 0 && io->room.due_ns <= tb_now_ns() + delay_ns)
-		return;
-	if (tb_loop_arm(io->loop, &io->room, delay_ns) != TB_OK)
-		tb_io_kick(io);
-}
-
-/* Whether a place is free for the next op of a queue. */
-static bool
-has_place(TbIo *io, const TbOpQueue *queue, const TbFlow *flow, int64_t now_ns)
-{
-	int64_t		pause_ns = flow != NULL ? tb_flow_pause_ns(flow, now_ns) : 0;
-
-	if (queue->head == NULL || queue->active >= (flow != NULL ? tb_flow_window(flow) : queue->limit) ||
-		first_to_start(queue) == NULL)
-		return false;
-	if (pause_ns > 0)
-		room_later(io, pause_ns);
-	return pause_ns == 0;
-}
-
-/* Start what may start: the endpoints take turns. */
-static void
-start_queued(TbTask *task)
-{
-	TbIo	   *io = (TbIo *) ((char *) task - offsetof(TbIo, kick));
-	int64_t		now_ns = tb_now_ns();
-	bool		more = true;
-
-	io->kicked = false;
-	while (has_place(io, &io->local, NULL, now_ns))
-		(void) start_head(&io->local);
-	while (more)
-	{
-		more = has_place(io, &io->remote, NULL, now_ns);
-		if (more && !start_head(&io->remote))
-			break;
-		for (TbIoFlow *lane = io->flows; lane != NULL; lane = lane->next)
-		{
-			if (!has_place(io, &lane->queue, lane->flow, now_ns))
-				continue;
-			if (!start_head(&lane->queue))
-			{
-				room_later(io, TB_NODE_WAIT_MS * NS_PER_MS);
-				return;
-			}
-			more = true;
-		}
-	}
-	if (more)
-		room_later(io, TB_NODE_WAIT_MS * NS_PER_MS);
-}
-
-static void
-room_fired(TbTimer *timer)
-{
-	tb_io_kick((TbIo *) ((char *) timer - offsetof(TbIo, room)));
-}
-
-static bool
-anything_queued(const TbIo *io)
-{
-	if (io->local.head != NULL || io->remote.head != NULL)
-		return true;
-	for (const TbIoFlow *lane = io->flows; lane != NULL; lane = lane->next)
-		if (lane->queue.head != NULL)
-			return true;
-	return false;
-}
-
-void
-tb_io_kick(TbIo *io)
-{
-	if (io->kicked || !anything_queued(io))
-		return;
-	io->kicked = true;
-	io->kick.run = start_queued;
-	io->room.fire = room_fired;
-	tb_loop_defer(io->loop, &io->kick);
 }
 
 static void
@@ -326,19 +147,12 @@ end_op(TbOp *op)
 }
 
 static void
-forget_data(TbOp *op)
-{
-	tb_buf_unref(op->data);
-	op->data = NULL;
-}
-
-static void
 back_off_over(TbTimer *timer)
 {
 	TbOp	   *op = (TbOp *) ((char *) timer - offsetof(TbOp, timer));
 	TbIo	   *io = op->store->io;
 
-	enqueue(op, true);
+	tb_op_enqueue(op, true);
 	tb_io_kick(io);
 }
 
@@ -348,8 +162,8 @@ within_budget(TbOp *op)
 {
 	TbStore    *store = op->store;
 
-	if (!store->ops->connects || (tb_retry_in_budget(store, tb_now_ns()) &&
-								  (store->flow == NULL || tb_flow_may_retry(store->flow))))
+	if (!store->ops->connects ||
+		(tb_retry_in_budget(store, tb_now_ns()) && tb_flow_may_retry(store->lane->flow)))
 		return true;
 	tb_error_detail(&op->error, "not tried again: too many requests to this server fail");
 	return false;
@@ -370,12 +184,12 @@ try_again(TbOp *op)
 	if (delay_ms < 0 || op->attempt > io->options.retries || !within_budget(op))
 		return false;
 	op->timer.fire = back_off_over;
-	if (tb_loop_arm(io->loop, &op->timer, delay_ms * NS_PER_MS) != TB_OK)
+	if (tb_loop_arm(io->loop, &op->timer, delay_ms * TB_NS_PER_MS) != TB_OK)
 		return false;
 	tb_store_count(op->store, retries, 1);	/* now, so that others who fail meanwhile see it */
 	op->state = TB_OP_BACKING_OFF;
 	op->fresh = op->error.code == TB_E_PROTOCOL || op->error.code == TB_E_CORRUPT;
-	forget_data(op);
+	tb_op_forget_outcome(op);
 	return true;
 }
 
@@ -387,8 +201,8 @@ again_with_renewed(TbOp *op)
 		return false;
 	op->auth_again++;
 	op->attempt--;
-	forget_data(op);
-	enqueue(op, true);
+	tb_op_forget_outcome(op);
+	tb_op_enqueue(op, true);
 	tb_io_kick(op->store->io);
 	return true;
 }
@@ -415,19 +229,16 @@ tb_op_settle(TbOp *op)
 static void
 tell_flow(TbOp *op)
 {
-	TbFlow	   *flow = op->store->flow;
-	const TbOpQueue *queue = queue_of(op);
+	TbFlow	   *flow = op->store->lane->flow;
+	const TbOpQueue *queue = tb_op_queue(op);
 	int64_t		now_ns = tb_now_ns();
 	uint64_t	bytes = op->data != NULL ? op->data->len : 0;
 
 	if (op->status == TB_E_THROTTLED)
 	{
 		tb_store_count(op->store, throttled, 1);
-		if (flow != NULL)
-			tb_flow_throttled(flow, now_ns);
+		tb_flow_throttled(flow, now_ns);
 	}
-	else if (flow == NULL)
-		return;
 	else if (op->status == TB_E_LOST && op->error.http_status >= 500)
 		tb_flow_failed(flow, now_ns);
 	else if (op->status == TB_OK && op->verb != TB_VERB_READ)
@@ -503,7 +314,7 @@ tb_op_new(TbStore *store, TbVerb verb, const char *key, const char *if_version, 
 void
 tb_op_submit(TbOp *op)
 {
-	enqueue(op, false);
+	tb_op_enqueue(op, false);
 	tb_io_kick(op->store->io);
 }
 
@@ -548,8 +359,7 @@ tb_op_first_byte(TbOp *op)
 	if (op->first_ns != 0)
 		return;
 	op->first_ns = tb_now_ns();
-	if (op->store->flow != NULL)
-		tb_flow_heard(op->store->flow, op->first_ns);
+	tb_flow_heard(op->store->lane->flow, op->first_ns);
 }
 
 TbBuf *

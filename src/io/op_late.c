@@ -51,13 +51,13 @@ count_waiting(TbIo *io, int64_t now_ns, int64_t dt_ns)
 
 		if (op->first_ns == 0)
 			op->waited_ns += age_ns < dt_ns ? age_ns : dt_ns;
-		else if (op->store->flow != NULL)
-			tb_flow_heard(op->store->flow, now_ns);
+		else
+			tb_flow_heard(op->store->lane->flow, now_ns);
 	}
 	for (TbOp *op = io->started; op != NULL; op = op->started_next)
 	{
-		if (op->first_ns == 0 && op->store->lane != NULL && op->store->lane->queue.head != NULL)
-			tb_flow_silent(op->store->flow, now_ns, op->waited_ns);
+		if (op->first_ns == 0 && op->store->lane->queue.head != NULL)
+			tb_flow_silent(op->store->lane->flow, now_ns, op->waited_ns);
 	}
 }
 
@@ -67,9 +67,9 @@ find_late(TbIo *io, int64_t now_ns)
 {
 	for (TbOp *op = io->started; op != NULL; op = op->started_next)
 	{
-		TbFlow	   *flow = op->store->flow;
+		TbFlow	   *flow = op->store->lane->flow;
 
-		if (flow != NULL && may_have_twin(op) && op->waited_ns > tb_flow_late_ns(flow, op->length) &&
+		if (may_have_twin(op) && op->waited_ns > tb_flow_late_ns(flow, op->length) &&
 			tb_flow_pause_ns(flow, now_ns) == 0 && tb_flow_may_hedge(flow))
 			return op;
 	}

@@ -172,8 +172,7 @@ struct TbStore
 	const TbStoreOps *ops;
 	TbIo	   *io;				/* borrowed */
 	char	   *url;			/* owned */
-	TbFlow	   *flow;			/* borrowed from TbIo; NULL: it connects to nothing. Set when opened, by tb_io_flow */
-	TbIoFlow   *lane;			/* borrowed; where flow stands in TbIo, looked up with the first op */
+	TbIoFlow   *lane;			/* borrowed, from tb_io_flow, when opened; NULL: it connects to nothing */
 	TbNodeCounters *books;		/* borrowed; as counters, for all processes */
 	uint64_t	seen_requests;	/* books some seconds ago (store_retry.c) */
 	uint64_t	seen_retries;
@@ -192,9 +191,7 @@ typedef struct TbOpQueue
 {
 	TbOp	   *head;
 	TbOp	   *tail;
-	size_t		n;
 	int			active;			/* started from this queue */
-	int			limit;
 } TbOpQueue;
 
 /* One endpoint. */
@@ -227,7 +224,6 @@ struct TbIo
 	TbHttp	   *http;			/* owned; made with the first http store */
 	struct TbCredsSource *creds;	/* list; each is owned by the stores that use it (creds_source.c) */
 	TbOpQueue	local;			/* ops of stores that connect to nothing */
-	TbOpQueue	remote;			/* of stores that connect but have no flow */
 	int			n_started;		/* ops that connect and are STARTED */
 	uint64_t	near_bytes;		/* of queued reads that others may join */
 	TbTrail		trail[TB_NEAR_TRAILS];
@@ -270,8 +266,8 @@ struct TbIo
 
 /* io.c */
 
-/* The flow to an endpoint ("https://host:port"), shared by all stores there; the io's. NULL when memory is gone. */
-extern TbFlow *tb_io_flow(TbIo *io, const char *endpoint);
+/* An endpoint ("https://host:port"), shared by all stores there; the io's. NULL when memory is gone. */
+extern TbIoFlow *tb_io_flow(TbIo *io, const char *endpoint);
 
 /* An empty buffer with room for cap bytes, reused where one is free. NULL when memory is gone.
  * thread: any. */
@@ -315,12 +311,12 @@ extern void tb_op_finish(TbOp *op);
 extern void tb_op_first_byte(TbOp *op);
 /* A buffer for cap bytes of an attempt's answer: the want's own memory where it fits. NULL when memory is gone. */
 extern TbBuf *tb_op_buf(TbOp *op, size_t cap);
+/* As if the attempt had not been answered: it asks again. */
+extern void tb_op_forget_outcome(TbOp *op);
 /* Fail the attempt with out of memory. */
 extern TbStatus tb_op_nomem(TbOp *op);
 /* Record op->status and where it happened; returns the status. code is what err holds. */
 extern TbStatus tb_op_fail(TbOp *op, TbStatus code, bool retryable, const char *message);
-/* Take an op out of its queue. */
-extern void tb_op_dequeue(TbOp *op);
 /* Free one that was dequeued and whose wants went elsewhere. */
 extern void tb_op_absorbed(TbOp *op);
 /* Take the node's room for a request and begin an attempt. false: there is none now. */
@@ -329,12 +325,18 @@ extern bool tb_op_begin(TbOp *op);
 extern void tb_op_release(TbOp *op);
 /* op's outcome is what counts: end it or arrange another attempt. May free op and its store. */
 extern void tb_op_settle(TbOp *op);
-/* Have what may start started from the pump: what is asked for together is seen together. thread: the loop's. */
-extern void tb_io_kick(TbIo *io);
 /* Where a range of an object of size bytes lies, or why not. Fills *offset and *length. */
 extern TbStatus tb_op_locate(TbOp *op, uint64_t size, uint64_t *offset, uint64_t *length);
 /* Compare op->version with if_version. errors: CHANGED. */
 extern TbStatus tb_op_check_version(TbOp *op);
+
+/* op_queue.c */
+
+extern TbOpQueue *tb_op_queue(TbOp *op);	/* where it waits or was started from */
+extern void tb_op_enqueue(TbOp *op, bool at_head);
+extern void tb_op_dequeue(TbOp *op);
+/* Have what may start started from the pump: what is asked for together is seen together. thread: the loop's. */
+extern void tb_io_kick(TbIo *io);
 
 /* merge.c */
 

@@ -80,7 +80,7 @@ begin(Sim *sim)
 	if (link->cap > 0.0 && f->end_ns < f->first_ns + (int64_t) ((double) link->bytes / link->cap * 1e9))
 		f->end_ns = f->first_ns + (int64_t) ((double) link->bytes / link->cap * 1e9);
 	if (sim->flow != NULL)
-		tb_flow_started(sim->flow, sim->now_ns, sim->n);
+		tb_flow_started(sim->flow, sim->now_ns);
 }
 
 static void
@@ -293,9 +293,9 @@ hedges_are_few(void **state)
 	{
 		int64_t		first_ns = (5 + i % 7) * MS;	/* nine of ten within 11 ms */
 
-		tb_flow_started(flow, i * MS, 16);
+		tb_flow_started(flow, i * MS);
 		tb_flow_answered(flow, i * MS, first_ns, first_ns + MS, 1000, 15, true);
-		tb_flow_started(none, i * MS, 16);
+		tb_flow_started(none, i * MS);
 		tb_flow_answered(none, i * MS, first_ns, first_ns + MS, 1000, 15, true);
 		n += i >= 100 && tb_flow_may_hedge(flow);
 	}
