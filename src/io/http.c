@@ -92,8 +92,13 @@ socket_ready(TbWatch *watch, uint32_t events)
 
 	if (!s->wanted)
 	{
-		/* an idle connection that was closed by the server: curl finds out when it wants it again */
-		tb_loop_unwatch(s->http->loop, watch);
+		/*
+		 * A kept connection that the server closed: curl finds out when it wants it again. An attempt that was
+		 * given up since this event was collected is closed, and its number may be another's, whose watch must
+		 * stay: only a second event shows that such a socket is still there.
+		 */
+		if (s->proven || !s->watched)
+			tb_loop_unwatch(s->http->loop, watch);
 		s->watched = false;
 		return;
 	}
@@ -218,7 +223,8 @@ socket_wanted(CURL *easy, curl_socket_t fd, int what, void *arg, void *per_socke
 	if (!s->watched)
 	{
 		s->watch.events = events;
-		s->watched = tb_loop_watch(http->loop, &s->watch, NULL) == TB_OK;
+		s->watched = tb_loop_watch(http->loop, &s->watch, NULL) == TB_OK ||
+					 tb_loop_rewatch(http->loop, &s->watch, events) == TB_OK;
 		return s->watched ? 0 : -1;
 	}
 	if (s->watch.events != events && tb_loop_rewatch(http->loop, &s->watch, events) != TB_OK)

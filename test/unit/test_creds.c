@@ -8,6 +8,7 @@
 
 #include "http_help.h"
 
+#include <pthread.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -39,6 +40,7 @@ typedef struct Script
 	bool		rotate;			/* another key id with each answer */
 	int			answers;
 	char		seen[16384];	/* head and body of the last request */
+	pthread_mutex_t mu;			/* of seen */
 } Script;
 
 static int
@@ -404,8 +406,11 @@ service(HttpdConn *conn, const HttpdRequest *request, void *arg)
 	char		value[256];
 	char		at[32];
 
+	/* one that hangs gives no other thread an order to rely on */
+	pthread_mutex_lock(&script->mu);
 	(void) snprintf(script->seen, sizeof(script->seen), "%s%s", request->head,
 					request->body != NULL ? (const char *) request->body : "");
+	pthread_mutex_unlock(&script->mu);
 	if (script->hang)
 		httpd_hang(conn);
 	else if (strcmp(request->path, "/latest/api/token") == 0 && strncmp(request->head, "PUT ", 4) == 0)
@@ -451,7 +456,7 @@ set_url(const char *variable, Httpd *httpd, const char *path)
 static void
 test_web_identity(void **state)
 {
-	Script		script = {.life_s = 3600};
+	Script		script = {.mu = PTHREAD_MUTEX_INITIALIZER, .life_s = 3600};
 	Httpd	   *httpd = httpd_start(service, &script);
 
 	set_url("AWS_ENDPOINT_URL_STS", httpd, "/sts");
@@ -482,7 +487,7 @@ test_container(void **state)
 		"http://169.254.170.2.example.com/", "http://169.254.169.254/", "ftp://127.0.0.1/",
 		"http://localhost.example.com/"
 	};
-	Script		script = {.life_s = 3600};
+	Script		script = {.mu = PTHREAD_MUTEX_INITIALIZER, .life_s = 3600};
 	Httpd	   *httpd = httpd_start(service, &script);
 
 	expect("container", NULL, NULL, NULL, "are not set");
@@ -513,7 +518,7 @@ test_container(void **state)
 static void
 test_instance(void **state)
 {
-	Script		script = {.life_s = 3600};
+	Script		script = {.mu = PTHREAD_MUTEX_INITIALIZER, .life_s = 3600};
 	Httpd	   *httpd = httpd_start(service, &script);
 	int64_t		start;
 
@@ -542,7 +547,7 @@ test_instance(void **state)
 static void
 test_shared(void **state)
 {
-	Script		script = {.life_s = 3600};
+	Script		script = {.mu = PTHREAD_MUTEX_INITIALIZER, .life_s = 3600};
 	Httpd	   *httpd = httpd_start(service, &script);
 	Rig			rig;
 	TbCreds    *creds[100];
@@ -586,7 +591,7 @@ test_shared(void **state)
 static void
 test_renewed(void **state)
 {
-	Script		script = {.life_s = 6, .rotate = true};
+	Script		script = {.mu = PTHREAD_MUTEX_INITIALIZER, .life_s = 6, .rotate = true};
 	Httpd	   *httpd = httpd_start(service, &script);
 	Rig			rig;
 	TbCreds    *creds;
@@ -651,7 +656,7 @@ test_time(void **state)
 static void
 test_torture(void **state)
 {
-	Script		script = {.life_s = 3600};
+	Script		script = {.mu = PTHREAD_MUTEX_INITIALIZER, .life_s = 3600};
 	Httpd	   *httpd = httpd_start(service, &script);
 	bool		succeeded = false;
 

@@ -3,6 +3,11 @@
  */
 #include "http_help.h"
 
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static void
@@ -125,6 +130,74 @@ cancel_in_resolution(void **state)
 	rig_close(&rig);
 	assert_true(seconds_since(start) < 0.1);
 	assert_int_equal(done, 0);
+}
+
+/* An attempt to connect is cancelled in the very round that brings its event, and another takes its number. */
+typedef struct Takeover
+{
+	TbTask		task;
+	TbLoop	   *loop;
+	TbStore    *store;
+	TbRead	   *read;
+	TbWatch		watch;
+	int			seen;
+} Takeover;
+
+static void
+taken_ready(TbWatch *watch, uint32_t events)
+{
+	Takeover   *t = (Takeover *) ((char *) watch - offsetof(Takeover, watch));
+	uint64_t	count;
+
+	t->seen += read(watch->fd, &count, sizeof(count)) == sizeof(count);
+}
+
+static void
+take_over(TbTask *task)
+{
+	Takeover   *t = (Takeover *) task;
+
+	tb_store_cancel(t->store, t->read);
+	t->watch = (TbWatch) {.fd = eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC), .events = EPOLLIN, .ready = taken_ready};
+	assert_int_equal(tb_loop_watch(t->loop, &t->watch, NULL), TB_OK);
+}
+
+static void
+number_taken_over(void **state)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t	len = sizeof(address);
+	int			listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	char		url[64];
+	TbStoreSpec spec = {.url = url};
+	TbRead		r = {.key = "o", .length = 10, .done = count_done};
+	int			done = 0;
+	Rig			rig;
+	Takeover	t = {.task.run = take_over, .read = &r};
+	struct pollfd waits = {.fd = listener, .events = POLLIN};
+
+	assert_int_equal(bind(listener, (struct sockaddr *) &address, len), 0);
+	assert_int_equal(listen(listener, 16), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *) &address, &len), 0);
+	(void) snprintf(url, sizeof(url), "http://127.0.0.1:%d", ntohs(address.sin_port));
+	rig_open(&rig, 0, NULL);
+	assert_int_equal(tb_store_open(rig.io, &spec, &t.store, NULL), TB_OK);
+	t.loop = rig.loop;
+	r.arg = &done;
+	tb_store_read(t.store, &r);
+	/* a pump with the attempt's event would act on it: the last one ends once the attempt is made */
+	while (poll(&waits, 1, 0) == 0)
+		(void) tb_loop_pump(rig.loop, 0);
+	tb_loop_defer(rig.loop, &t.task);
+	for (int i = 0; i < 20; i++)
+		(void) tb_loop_pump(rig.loop, 1);
+	assert_int_equal(t.seen, 1);
+	tb_loop_unwatch(rig.loop, &t.watch);
+	close(t.watch.fd);
+	tb_store_close(t.store);
+	rig_close(&rig);
+	assert_int_equal(done, 0);
+	close(listener);
 }
 
 /* N13, N14: time limits of ours. */
@@ -424,6 +497,7 @@ main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(cancel_is_instant),
 		cmocka_unit_test(cancel_in_resolution),
+		cmocka_unit_test(number_taken_over),
 		cmocka_unit_test(time_limits),
 		cmocka_unit_test(host_may_pause),
 		cmocka_unit_test(retry_after_is_kept),
