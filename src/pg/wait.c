@@ -113,6 +113,7 @@ log_cache_trouble(TbEngine *engine)
 				(errcode(tbpg_sqlstate(err.code)),
 				 errmsg("tensorbank's cache is off in this process: %s", tbpg_clean_text(err.message)),
 				 errdetail_log("%s", tbpg_clean_text(err.detail)),
+				 err.hint[0] != '\0' ? errhint("Reads go on without it. %s", tbpg_clean_text(err.hint)) :
 				 errhint("Reads go on without it. See tensorbank.cache_directory.")));
 }
 
