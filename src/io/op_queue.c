@@ -1,7 +1,7 @@
 /*
  * Which request is started when. Each endpoint has a queue of what may not start yet, because its window is full
- * (flow.h) or the node has no room (node.h). A request that backs off gives its place in flight to others and comes
- * back at the head of its queue.
+ * (flow.h) or the node has no room (node.h). The endpoints take turns, also where there is room for one request at
+ * a time. A request that backs off gives its place in flight to others and comes back at the head of its queue.
  */
 #include "io/store.h"
 
@@ -102,34 +102,49 @@ next_of(TbIo *io, const TbIoFlow *lane, int64_t now_ns)
 	return pause_ns > 0 ? NULL : op;
 }
 
-/* Start what may start: one of each endpoint in turn, until the node has no room. */
+/* One request of each endpoint, from the one on whose turn it is. *more: some have started. false: no room. */
+static bool
+start_round(TbIo *io, int64_t now_ns, bool *more)
+{
+	TbIoFlow   *first = io->turn != NULL ? io->turn : io->flows;
+	TbIoFlow   *lane = first;
+
+	*more = false;
+	while (lane != NULL)
+	{
+		TbOp	   *op = next_of(io, lane, now_ns);
+
+		if (op != NULL)
+		{
+			io->turn = lane;
+			if (!start(op))
+				return false;
+			io->turn = lane->next;
+			*more = true;
+		}
+		lane = lane->next != NULL ? lane->next : io->flows;
+		if (lane == first)
+			break;
+	}
+	return true;
+}
+
+/* Start what may start. */
 static void
 start_queued(TbTask *task)
 {
 	TbIo	   *io = (TbIo *) ((char *) task - offsetof(TbIo, kick));
 	int64_t		now_ns = tb_now_ns();
 	bool		more = true;
+	bool		room = true;
 
 	io->kicked = false;
 	while (io->local.head != NULL && io->local.active < io->options.max_requests_in_flight)
 		(void) start(io->local.head);
-	while (more)
-	{
-		more = false;
-		for (TbIoFlow *lane = io->flows; lane != NULL; lane = lane->next)
-		{
-			TbOp	   *op = next_of(io, lane, now_ns);
-
-			if (op == NULL)
-				continue;
-			if (!start(op))
-			{
-				room_later(io, TB_NODE_WAIT_MS * TB_NS_PER_MS);
-				return;
-			}
-			more = true;
-		}
-	}
+	while (more && room)
+		room = start_round(io, now_ns, &more);
+	if (!room)
+		room_later(io, TB_NODE_WAIT_MS * TB_NS_PER_MS);
 }
 
 static void

@@ -229,6 +229,7 @@ struct TbIo
 	TbTrail		trail[TB_NEAR_TRAILS];
 	uint32_t	next_trail;		/* to be forgotten for a new one */
 	TbIoFlow   *flows;			/* owned list */
+	TbIoFlow   *turn;			/* in it; which is asked first; NULL: the first */
 	TbNode	   *node;			/* options.node, or own_node */
 	TbNode	   *own_node;		/* owned */
 	TbNodeLimits limits;

@@ -263,6 +263,53 @@ node_limits(void **state)
 	world_close(&world);
 }
 
+/* With room for one request endpoints take turns: the one that wants little is not kept behind all of the other. */
+static void
+endpoints_take_turns(void **state)
+{
+	static const TbIoOptions options = {.max_requests_in_flight = 1, .hedge_percent = -1};
+	enum { MANY = 40 };
+	Server		server = {0};
+	Rig			rig;
+	Httpd	   *httpd[2];
+	TbStore    *store[2];
+	TbRead		read[2][MANY];
+	int			done[2] = {0, 0};
+
+	rig_open(&rig, 0, &options);
+	for (int i = 0; i < 2; i++)
+	{
+		httpd[i] = httpd_start(serve, &server);
+		store[i] = open_store(&rig, httpd[i]);
+	}
+	for (int order = 0; order < 2; order++)
+	{
+		int			busy = 1 - order;
+
+		done[0] = done[1] = 0;
+		for (int k = 0; k < MANY; k++)
+			for (int i = 0; i < 2; i++)
+			{
+				read[i][k] = (TbRead) {.key = "o", .kind = TB_RANGE_WHOLE, .length = OBJECT_BYTES,
+					.done = count_done, .arg = &done[i]};
+				if (i == busy || k < 2)
+					tb_store_read(store[i], &read[i][k]);
+			}
+		pump_until(&rig, &done[order], 2);
+		assert_true(done[busy] < MANY / 2);
+		pump_until(&rig, &done[busy], MANY);
+		for (int k = 0; k < MANY; k++)
+			for (int i = 0; i < 2; i++)
+				if (i == busy || k < 2)
+					drop(&read[i][k]);
+	}
+	for (int i = 0; i < 2; i++)
+		tb_store_close(store[i]);
+	rig_close(&rig);
+	httpd_stop(httpd[0]);
+	httpd_stop(httpd[1]);
+}
+
 static int
 setup(void **state)
 {
@@ -280,6 +327,7 @@ main(void)
 		cmocka_unit_test(storm_is_not_fed),
 		cmocka_unit_test(storm_of_processes),
 		cmocka_unit_test(node_limits),
+		cmocka_unit_test(endpoints_take_turns),
 	};
 
 	return cmocka_run_group_tests(tests, setup, NULL);
